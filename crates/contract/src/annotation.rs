@@ -1,7 +1,8 @@
-//! From a Python annotation to a schema.
+//! Converts a Python annotation to a schema.
 //!
-//! Strict is what the seed's tool takes, and people rely on what it refuses. Extended is for those
-//! who ask for it: optional values, literals, dicts, typed dicts, dataclasses and lists of lists.
+//! Strict mode accepts what the vendor's tool accepts, and users rely on what it refuses. Extended
+//! mode is opt-in and adds optional values, literals, dicts, typed dicts, dataclasses and lists of
+//! lists.
 
 use crate::expression::{ExpressionKind, SourceExpression};
 use crate::python::{ClassField, PythonClass, PythonModule};
@@ -12,7 +13,7 @@ use crate::schema::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Which annotations are taken.
+/// The accepted annotations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AnnotationMode {
     #[default]
@@ -22,8 +23,8 @@ pub enum AnnotationMode {
 
 const FUTURE: &str = "__future__.annotations";
 
-/// Of the fields of classes, each time that they are used: classes that use each other twice
-/// make a contract that doubles with each, and this is far more than a model can read.
+/// Limit for the fields of classes, counted at each use: classes that use each other twice double
+/// the contract with each level, and this is far more than a model can read.
 const CLASSES_CHARS_MAX: usize = 64 * 1024;
 
 /// Why an annotation has no schema.
@@ -44,7 +45,7 @@ pub(crate) enum UnsupportedAnnotation {
 }
 
 impl UnsupportedAnnotation {
-    /// What stands after the name of the parameter.
+    /// The message after the name of the parameter.
     pub(crate) fn reason(&self, annotation: &str) -> String {
         match self {
             Self::Annotation => annotation.to_owned(),
@@ -62,7 +63,7 @@ impl UnsupportedAnnotation {
     }
 }
 
-/// Reads all the annotations of one contract, which is bounded as a whole.
+/// Reads all annotations of one contract, whose total size is bounded.
 pub(crate) struct AnnotationReader<'a> {
     module: &'a PythonModule,
     annotations: AnnotationMode,
@@ -100,8 +101,8 @@ impl<'a> AnnotationReader<'a> {
         }
     }
 
-    /// What a name stands for, with the module that it was imported from. What typing has now,
-    /// typing_extensions had before.
+    /// The qualified name, with the module that it was imported from. Names of typing_extensions
+    /// count as those of typing.
     fn full_name(&self, path: &[String]) -> String {
         let (first, rest) = path.split_first().map_or(("", path), |(f, r)| (f.as_str(), r));
         let origin = self.module.imports.get(first).map_or(first, String::as_str);
@@ -113,7 +114,7 @@ impl<'a> AnnotationReader<'a> {
         }
     }
 
-    /// A name in the annotation that nothing in the module defines, if Python will ask for it.
+    /// A name in the annotation that the module does not define, if Python will evaluate it.
     pub(crate) fn undefined_name(&self, form: &ExpressionKind) -> Option<String> {
         const BUILT_IN: [&str; 12] = [
             "str",
@@ -130,7 +131,7 @@ impl<'a> AnnotationReader<'a> {
             "complex",
         ];
         let PythonModule { imports, bound_names: bound, classes, .. } = self.module;
-        // Then annotations are not evaluated, or anything may be defined.
+        // Either annotations are not evaluated, or a star import may define any name.
         if imports.contains_key("*") || imports.get("annotations").is_some_and(|of| of == FUTURE) {
             return None;
         }
@@ -218,7 +219,7 @@ impl<'a> AnnotationReader<'a> {
             ExpressionKind::Union(left, right) if left.is_none() => self.read_nullable(right),
             ExpressionKind::Literal(Value::String(_)) => {
                 let unquoted = form.unquoted().ok_or(UnsupportedAnnotation::Annotation)?;
-                // A string in a string would be read again and again.
+                // A string inside a string would be parsed again and again.
                 if matches!(unquoted, ExpressionKind::Literal(_)) {
                     return Err(UnsupportedAnnotation::Annotation);
                 }
@@ -321,7 +322,7 @@ impl<'a> AnnotationReader<'a> {
         matches!(form, ExpressionKind::Name(path) if self.full_name(path) == full_name)
     }
 
-    /// The class of this module that stands among the bases of another.
+    /// The class of this module that a base refers to.
     fn base_class(&self, base: &SourceExpression) -> Option<&'a PythonClass> {
         match &base.kind {
             ExpressionKind::Name(path) => match path.as_slice() {
@@ -332,8 +333,8 @@ impl<'a> AnnotationReader<'a> {
         }
     }
 
-    /// The class and all that it inherits from, each after its own bases and, of several bases,
-    /// the first one last: whoever comes later overrides, as in Python.
+    /// The class and its ancestors, each after its own bases, and the first of several bases last:
+    /// later ones override, as in Python.
     fn inheritance_order(
         &self,
         class: &'a PythonClass,
@@ -416,7 +417,7 @@ impl<'a> AnnotationReader<'a> {
         Ok(Some(PropertySchema { name: field.name.clone(), required, schema }))
     }
 
-    /// What is in `Required[…]` and its like; a `ClassVar[…]` is a `ClassVar`.
+    /// The type inside `Required[…]` and similar qualifiers; a `ClassVar[…]` is a `ClassVar`.
     fn strip_qualifier<'f>(
         &self,
         form: &'f ExpressionKind,
@@ -459,13 +460,13 @@ impl<'a> AnnotationReader<'a> {
     }
 }
 
-/// What a field of a dataclass is when it is left out.
+/// The default of a dataclass field.
 #[derive(PartialEq)]
 enum FieldDefault {
     Nothing,
-    /// As JSON, if it is one that a model can be shown.
+    /// As JSON, if a model can be shown it.
     Value(Option<Value>),
-    /// It cannot be given either.
+    /// The field is not an argument of the constructor.
     NotAnArgument,
 }
 
@@ -497,7 +498,7 @@ fn list_schema(items: Schema) -> Schema {
     SchemaKind::Array(ArraySchema { items: Some(Box::new(items)), ..ArraySchema::default() }).into()
 }
 
-/// Choices of one type, and perhaps None.
+/// Choices of one type, and optionally None.
 fn literal_schema(choices: &[ExpressionKind]) -> Option<Schema> {
     let mut one_of = Vec::new();
     let mut nullable = false;

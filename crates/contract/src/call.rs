@@ -1,7 +1,7 @@
-//! From arguments to a call that may be made, and from its value to one that may be given out.
+//! Validates the arguments of a call, and the value that it returns.
 //!
-//! A [`Call`] exists only after its arguments were found to conform, so that nothing is ever
-//! called with what its contract does not allow.
+//! A [`ValidatedCall`] exists only for arguments that conform, so that nothing is ever called with
+//! arguments that its contract does not allow.
 
 use crate::conform::{VIOLATIONS_MAX, ValuePath, Violation, ViolationKind};
 use crate::schema::{AdditionalProperties, ObjectSchema, PythonConversion, Schema, SchemaKind};
@@ -13,11 +13,11 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use types::{Error, ErrorCode};
 
-/// Unless the tool has another bound. A model does not write more, and what is larger is a file.
+/// Default limit of arguments. A model does not write more, and larger data belongs in a file.
 pub const ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
-/// Of a value in a message: what is wrong shows in its beginning.
+/// Maximum length of a value in a message: the error shows in its beginning.
 const SHOWN_CHARS_MAX: usize = 60;
-/// A model reads it and pays for it; its own names can be as long as the arguments.
+/// A model reads the message and pays for it; argument names can be as long as the arguments.
 const MESSAGE_CHARS_MAX: usize = 4000;
 const NO_TEST: &str = "Function 'test' not found.";
 pub(crate) const TRY_AGAIN: &str =
@@ -33,7 +33,7 @@ pub struct ValidatedCall {
     pub(crate) wall_ms: Option<u64>,
     pub(crate) function: &'static str,
     pub(crate) arguments: CallArguments,
-    /// By parameter, what its argument becomes in Python.
+    /// The Python conversion of each argument, by parameter.
     pub(crate) conversions: Map<String, Value>,
     pub(crate) output: Option<ObjectSchema>,
     pub(crate) is_deployed: bool,
@@ -41,11 +41,11 @@ pub struct ValidatedCall {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallArguments {
-    /// Of `handle`.
+    /// For `handle`.
     Keywords(Map<String, Value>),
-    /// Of `run`: the input.
+    /// For `run`: the input.
     Input(Value),
-    /// Of `test`.
+    /// For `test`.
     None,
 }
 
@@ -72,7 +72,7 @@ impl CodeTool {
         }
     }
 
-    /// The call of `test()`, if there is one that can be called.
+    /// The call of `test()`, if it exists and is callable.
     pub fn test_call(&self) -> Result<ValidatedCall, Error> {
         let fault = match self.test {
             TestFunction::Present => return Ok(self.build_call(TEST_FUNCTION, CallArguments::None)),
@@ -114,7 +114,7 @@ impl CodeTool {
     }
 }
 
-/// Whether they are few enough, as JSON.
+/// Checks the size of the arguments as JSON.
 pub(crate) fn check_size(arguments: &Value, most: usize) -> Result<(), Error> {
     let bytes = arguments.to_string().len();
     if bytes <= most {
@@ -135,17 +135,17 @@ impl ValidatedCall {
         &self.code
     }
 
-    /// What the source is called in tracebacks.
+    /// The file name of the source in tracebacks.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// Environment variables of this tool alone.
+    /// Environment variables of this tool.
     pub fn variables(&self) -> &BTreeMap<String, String> {
         &self.variables.0
     }
 
-    /// The wall time that the author of the tool has asked for.
+    /// The wall-clock limit that the author of the tool has set.
     pub fn wall_ms(&self) -> Option<u64> {
         self.wall_ms
     }
@@ -166,12 +166,12 @@ impl ValidatedCall {
         self.function == TEST_FUNCTION
     }
 
-    /// Whether it is of a function, which has limits and an environment of its own.
+    /// Whether it calls a deployed function, which has its own limits and environment.
     pub fn is_deployed(&self) -> bool {
         self.is_deployed
     }
 
-    /// What to say when the function turns out not to be there, or not to be one.
+    /// The error for a function that is missing or not callable.
     pub fn missing_function_error(&self) -> Error {
         let message = match self.function {
             RUN_FUNCTION => NO_RUN,
@@ -182,7 +182,7 @@ impl ValidatedCall {
             .hint(format!("`{}` was removed or replaced while the source ran", self.function))
     }
 
-    /// Checks a value outside the sandbox, where nothing can lie about it any more.
+    /// Checks a value outside the sandbox, where code can no longer change it.
     pub fn check_output(&self, value: &Value) -> Result<(), Error> {
         let Some(output) = &self.output else { return Ok(()) };
         let Value::Object(members) = value else {
@@ -214,7 +214,7 @@ fn handle_arguments(input: &ObjectSchema, arguments: Value) -> Result<Map<String
     })
 }
 
-/// Unknown fields at the top are dropped, unlike those of objects inside.
+/// Drops unknown top-level fields, unlike those of nested objects.
 fn run_input(input: Option<&ObjectSchema>, arguments: Value) -> Result<Value, Error> {
     let Value::Object(mut arguments) = arguments else {
         let message = "Code runner execution parameters must be an object";
@@ -229,7 +229,7 @@ fn run_input(input: Option<&ObjectSchema>, arguments: Value) -> Result<Value, Er
     })
 }
 
-/// All arguments of one kind is that kind; a mixture, or a part of an argument, is invalid.
+/// If all violations are of one kind, that kind; for a mixture, or a part of an argument, invalid.
 fn error_code_of(violations: &[Violation]) -> ErrorCode {
     let all = |is: fn(&ViolationKind) -> bool| {
         violations.iter().all(|it| it.path.depth() == 0 && is(&it.kind))
@@ -249,7 +249,7 @@ fn join_violations(violations: &[Violation], say: fn(&Violation) -> String) -> S
     truncate_message(&sentences)
 }
 
-/// As much of a message as anybody reads.
+/// Truncates a message to a readable length.
 pub(crate) fn truncate_message(text: &str) -> String {
     truncate_chars(text, MESSAGE_CHARS_MAX)
 }
@@ -363,8 +363,7 @@ fn describe_value(value: &Value) -> String {
     format!("{} {}", json_type_name(value), truncate_chars(&value.to_string(), SHOWN_CHARS_MAX))
 }
 
-/// What the arguments of an object become in Python, by name; those that stay as they are left
-/// out.
+/// The Python conversions of an object's arguments, by name; unconverted ones are omitted.
 fn fields_conversions(object: &ObjectSchema) -> Map<String, Value> {
     let properties = object.properties.iter();
     properties

@@ -1,4 +1,5 @@
-//! Seed 000's other kind of tool: it has no code, and calls a function that was deployed apart.
+//! Call Function, the other kind of tool in vendor document 000: it has no code, and calls a
+//! function that was deployed separately.
 
 use crate::call::ARGUMENTS_BYTES_MAX;
 use crate::call::check_size;
@@ -9,25 +10,25 @@ use crate::tool_json::{JsonReader, read_name_and_description};
 use serde_json::{Map, Value};
 use types::Error;
 
-/// As the platform has it.
+/// The vendor platform's maximum.
 pub const POLLING_SECONDS_MAX: u64 = 540;
 
 #[derive(Debug, Clone)]
 pub struct CallFunctionTool {
     pub name: String,
-    /// What it is for, in the words of its author to the model.
+    /// Its purpose, in its author's words to the model.
     pub description: String,
     /// The name of the function.
     pub external_id: String,
     /// How long a model waits for it.
     pub polling_seconds: u64,
     pub schema: JsonSchema,
-    /// Of the arguments, as JSON.
+    /// Limit of the arguments, as JSON.
     pub input_bytes_max: usize,
 }
 
 impl CallFunctionTool {
-    /// `{"type":"callFunction","name","description","configuration":{"externalId",…}}`.
+    /// Parses `{"type":"callFunction","name","description","configuration":{"externalId",…}}`.
     pub fn from_json(tool: &Map<String, Value>) -> SourceCheck<Self> {
         let mut reader = JsonReader { object: tool, path: "$", problems: Vec::new() };
         reader.check_known_keys(&["type", "name", "description", "configuration"]);
@@ -64,7 +65,7 @@ impl CallFunctionTool {
         }
     }
 
-    /// Whether the function may be called with these.
+    /// Checks that the function may be called with these arguments.
     pub fn check(&self, arguments: &Value) -> Result<(), Error> {
         check_size(arguments, self.input_bytes_max)?;
         self.schema.check(arguments)

@@ -1,4 +1,4 @@
-//! Seed 003: a tool whose schemas stand beside its code.
+//! CodeRunner tools (vendor document 003): their schemas are beside their code.
 
 use crate::call::ARGUMENTS_BYTES_MAX;
 use crate::diagnostic::{Diagnostic, DiagnosticCollector, SourceCheck, UnlocatedDiagnostic};
@@ -18,16 +18,16 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use types::{ClientKind, ErrorCode};
 
-/// As the seed has it when nothing is said.
+/// The vendor's default.
 const TIMEOUT_SECONDS: u64 = 30;
-/// They say where the sandbox is and as whom it acts, which is not for a tool to change.
+/// They hold the sandbox's configuration and identity, which a tool must not change.
 const RESERVED_VARIABLES: [&str; 6] =
     ["PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "BELLJAR_SESSION"];
-/// Their keys are the deployment's.
+/// The deployment holds the keys of these providers.
 const MODEL_PROVIDERS: [ClientKind; 3] =
     [ClientKind::Openai, ClientKind::Anthropic, ClientKind::Gemini];
 
-/// Seed 003: `{"name","description","tool_type":"code_runner","configuration":{…}}`.
+/// Parses `{"name","description","tool_type":"code_runner","configuration":{…}}`.
 pub(crate) fn parse_code_runner(tool: &Map<String, Value>) -> SourceCheck<CodeTool> {
     let mut reader = JsonReader { object: tool, path: "$", problems: Vec::new() };
     let name = reader.read_text("name").unwrap_or_default().trim().to_owned();
@@ -92,7 +92,7 @@ fn check_run(source: PythonSource) -> SourceCheck<(PythonSource, TestFunction)> 
                 UnlocatedDiagnostic::new(ErrorCode::CodeNoEntry, NO_RUN).with_span(run.span);
             findings.errors.push(finding.with_hint("run() takes one argument, the input"));
         }
-        // Whether that is callable is known when it is called.
+        // Whether the bound value is callable is known only when it is called.
         None if module.bound_names.contains(RUN_FUNCTION) => {}
         None => {
             let finding = UnlocatedDiagnostic::new(ErrorCode::CodeNoEntry, NO_RUN);
@@ -106,7 +106,7 @@ fn check_run(source: PythonSource) -> SourceCheck<(PythonSource, TestFunction)> 
     findings.finish(&source, Some((source.clone(), test)))
 }
 
-/// Whether it can be called with one argument and nothing else.
+/// Whether it can be called with a single argument.
 fn takes_one_argument(run: &PythonFunction) -> bool {
     let needed = |keyword_only: bool| {
         let parameters = run.parameters.iter();
@@ -188,7 +188,7 @@ impl CodeRunnerConfiguration {
             let list = configuration.get(key).filter(|value| !value.is_null())?;
             let path = format!("{path}.{key}");
             let object = schema_field_list::import_schema_fields(list, &path, &mut reader.problems);
-            // A list without fields says as little as none.
+            // An empty list of fields means the same as no list.
             (!object.properties.is_empty()).then_some(object)
         };
         let (input, output) = (schema("input_schema"), schema("output_schema"));
@@ -260,7 +260,7 @@ fn read_variables(reader: &mut JsonReader<'_>) -> ToolVariables {
     variables
 }
 
-/// Whether a sandbox has it for itself, so that nobody else gives it a value.
+/// Whether the sandbox itself sets this variable, so that no one else may.
 pub fn is_reserved_variable(name: &str) -> bool {
     RESERVED_VARIABLES.contains(&name)
         || MODEL_PROVIDERS.iter().any(|provider| provider.key_variable() == name)

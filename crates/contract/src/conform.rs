@@ -1,5 +1,4 @@
-//! A value against a schema: everything in which it does not conform, or the value as the schema
-//! has it.
+//! Checks a value against a schema. The result is every violation, or the normalized value.
 
 use crate::format;
 use crate::schema::{
@@ -11,10 +10,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Whoever mends this many sees the next ones the next time.
+/// After fixing this many, the next check shows the others.
 pub(crate) const VIOLATIONS_MAX: usize = 20;
 
-/// One way in which a value does not conform, and where.
+/// One violation, and its path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Violation {
     pub path: ValuePath,
@@ -27,7 +26,7 @@ pub enum ViolationKind {
         expected: &'static str,
         found: Value,
     },
-    /// Of an object at the path.
+    /// For an object at the path.
     Missing(String),
     Unknown(Vec<String>),
     NotOneOf(Vec<Value>),
@@ -39,11 +38,11 @@ pub enum ViolationKind {
         name: &'static str,
         found: Value,
     },
-    /// Readers of JSON lose digits beyond 64 bits.
+    /// JSON parsers lose digits beyond 64 bits.
     TooManyDigits,
 }
 
-/// Where a part of a value is, from the value itself.
+/// Path of a part of a value, from its root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValuePath(Vec<PathSegment>);
 
@@ -76,7 +75,7 @@ impl fmt::Display for ValuePath {
     }
 }
 
-/// What was found so far, and where the walk is.
+/// The violations so far, and the current path.
 #[derive(Default)]
 struct SchemaChecker {
     path: ValuePath,
@@ -107,8 +106,8 @@ impl SchemaChecker {
 }
 
 impl Schema {
-    /// The value with its numbers and dates in the form that the schema asks for, or what is
-    /// wrong with it.
+    /// Returns the value with its numbers and dates in the form that the schema requires, or its
+    /// violations.
     pub fn conform(&self, value: Value) -> Result<Value, Vec<Violation>> {
         let mut walk = SchemaChecker::default();
         let value = self.conform_in(&mut walk, value);
@@ -191,7 +190,7 @@ pub(crate) fn json_equal(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Without rounding: a float holds no more than 53 bits of an integer.
+/// Compares without rounding: a float holds no more than 53 bits of an integer.
 pub(crate) fn compare_number(number: &Number, bound: f64) -> Ordering {
     match as_integer(number) {
         Some(integer) => {
@@ -210,8 +209,8 @@ fn is_whole(number: &Number) -> bool {
     number.as_f64().is_some_and(|float| float.fract() == 0.0)
 }
 
-/// 25.0 as 25. Beyond 53 bits, a float stands for many integers, and nobody knows which one was
-/// meant.
+/// Converts 25.0 to 25. Beyond 53 bits a float represents many integers, and the intended one is
+/// unknown.
 fn without_fraction(number: Number) -> Number {
     match number.as_f64() {
         Some(float) if number.is_f64() && float.abs() <= 2f64.powi(53) => {
@@ -252,7 +251,7 @@ impl ArraySchema {
 }
 
 impl ObjectSchema {
-    /// As [`Schema::conform`], for what is known to be an object.
+    /// Like [`Schema::conform`], for a value that is known to be an object.
     pub fn conform(
         &self,
         members: Map<String, Value>,

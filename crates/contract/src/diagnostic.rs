@@ -1,10 +1,10 @@
-//! What is wrong with a tool, told in the manner of a good compiler: what, where, and what to do.
+//! Diagnostics of a tool, in the style of a compiler: what is wrong, where, and how to fix it.
 
 use crate::source::{PythonSource, Span};
 use serde::Serialize;
 use types::ErrorCode;
 
-/// Nobody reads more, and a source of a megabyte can have a hundred thousand.
+/// More would not be read, and a source of a megabyte can have a hundred thousand.
 const DIAGNOSTICS_MAX: usize = 100;
 
 /// One error or warning of a tool.
@@ -22,14 +22,14 @@ pub struct Diagnostic {
     pub hint: Option<String>,
 }
 
-/// A place in source text, counted from one, in lines and characters.
+/// A position in source text, counted from one, in lines and characters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceLocation {
     pub line: usize,
     pub column: usize,
     /// In characters, on this line.
     pub width: usize,
-    /// The line itself.
+    /// The source line.
     #[serde(rename = "source_line")]
     pub text: String,
 }
@@ -55,15 +55,14 @@ impl Diagnostic {
     }
 }
 
-/// Either what was read or everything that is wrong with it, and in both cases what is odd about
-/// it.
+/// Either the parsed value or all errors, and in both cases the warnings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceCheck<T> {
     pub result: Result<T, Vec<Diagnostic>>,
     pub warnings: Vec<Diagnostic>,
 }
 
-/// An error or a warning before its place is looked up.
+/// An error or a warning before its position is computed.
 #[derive(Debug)]
 pub(crate) struct UnlocatedDiagnostic {
     code: ErrorCode,
@@ -93,7 +92,7 @@ impl UnlocatedDiagnostic {
     }
 }
 
-/// Errors and warnings of a source, as they are found.
+/// Collects errors and warnings of a source.
 #[derive(Debug, Default)]
 pub(crate) struct DiagnosticCollector {
     pub(crate) errors: Vec<UnlocatedDiagnostic>,
@@ -101,7 +100,7 @@ pub(crate) struct DiagnosticCollector {
 }
 
 impl DiagnosticCollector {
-    /// The value stands only if nothing was wrong.
+    /// Returns the value only if there are no errors.
     pub(crate) fn finish<T>(self, source: &PythonSource, value: Option<T>) -> SourceCheck<T> {
         let warnings = locate_all(self.warnings, source);
         let outcome = match value {
@@ -117,7 +116,7 @@ fn locate_all(mut findings: Vec<UnlocatedDiagnostic>, source: &PythonSource) -> 
     truncate_diagnostics(findings, |finding| finding.locate(source))
 }
 
-/// As many as anybody reads, and how many are left.
+/// Limits the number of diagnostics, and reports how many are omitted.
 pub(crate) fn truncate_diagnostics<T>(
     all: Vec<T>,
     problem: impl Fn(T) -> Diagnostic,

@@ -1,4 +1,4 @@
-//! What a Google docstring says about each parameter. Nothing else of it reaches a model.
+//! Parameter descriptions in a Google-style docstring. A model sees no other part of it.
 
 use crate::python::Docstring;
 use crate::source::{PythonSource, Span};
@@ -6,7 +6,7 @@ use pydocstring::model::SectionKind;
 use pydocstring::parse::{Document, Style, detect_style, parse_google};
 use std::collections::BTreeMap;
 
-/// How the docstring is written, where that is not as it should be.
+/// The style of a docstring that is not Google's.
 pub(crate) fn non_google_style(docstring: &Docstring) -> Option<&'static str> {
     let text = dedent(&docstring.text);
     if detect_style(&text) == Style::NumPy {
@@ -18,7 +18,7 @@ pub(crate) fn non_google_style(docstring: &Docstring) -> Option<&'static str> {
     }
 }
 
-/// The descriptions of the `Args:` section, by the names of their parameters.
+/// The descriptions of the `Args:` section, by parameter name.
 pub(crate) fn parameter_descriptions(docstring: &Docstring) -> BTreeMap<String, String> {
     let text = dedent(&docstring.text);
     if detect_style(&text) == Style::NumPy {
@@ -38,7 +38,7 @@ pub(crate) fn parameter_descriptions(docstring: &Docstring) -> BTreeMap<String, 
     found
 }
 
-/// The line of the docstring that speaks of `name`, or all of it.
+/// The line of the docstring that describes `name`, or all of it.
 pub(crate) fn parameter_span(name: &str, docstring: &Docstring, source: &PythonSource) -> Span {
     let mut start = docstring.span.start;
     for line in source.slice(docstring.span).split_inclusive('\n') {
@@ -52,7 +52,7 @@ pub(crate) fn parameter_span(name: &str, docstring: &Docstring, source: &PythonS
     docstring.span
 }
 
-/// As `inspect.cleandoc` does it: without the indentation that all lines but the first share.
+/// Like `inspect.cleandoc`: removes the indentation that all lines but the first share.
 fn dedent(text: &str) -> String {
     let text = text.replace('\t', "        ");
     let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();

@@ -1,14 +1,14 @@
-//! Annotations and defaults: the expressions that a contract has to understand.
+//! Annotations and defaults: the expressions that a contract understands.
 
 use crate::schema::DEPTH_MAX;
 use crate::source::{PythonSource, Span, with_parser_stack};
 use ruff_python_ast::{Expr, Number, Operator, UnaryOp};
 use serde_json::{Map, Value};
 
-/// An expression and how it is written.
+/// An expression and its text.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceExpression {
-    /// As `ast.unparse` would write it.
+    /// In the notation of `ast.unparse`.
     pub(crate) text: String,
     pub(crate) span: Span,
     pub(crate) kind: ExpressionKind,
@@ -30,7 +30,7 @@ pub(crate) enum ExpressionKind {
         of: Box<ExpressionKind>,
         keywords: Vec<(String, ExpressionKind)>,
     },
-    /// A constant, or a list or dict of constants, that JSON can hold.
+    /// A constant, or a list or dict of constants, that JSON can represent.
     Literal(Value),
     Other,
 }
@@ -44,7 +44,7 @@ impl SourceExpression {
         }
     }
 
-    /// An annotation, of which a string says what is in it.
+    /// An annotation; a string is parsed as one.
     pub(crate) fn annotation(tree: &Expr, source: &PythonSource) -> Self {
         let written = Self::read(tree, source);
         let quoted = match &written.kind {
@@ -58,7 +58,7 @@ impl SourceExpression {
     }
 }
 
-/// Bounded before it is parsed, like any other source.
+/// Checks the limits before parsing, as for any other source.
 fn parse_quoted(text: &str) -> Option<(String, ExpressionKind)> {
     let quoted = PythonSource::new(text.trim()).ok()?;
     with_parser_stack(|| {
@@ -69,7 +69,7 @@ fn parse_quoted(text: &str) -> Option<(String, ExpressionKind)> {
 }
 
 impl ExpressionKind {
-    /// What a string in the place of a type says.
+    /// The parsed content of a string in place of a type.
     pub(crate) fn unquoted(&self) -> Option<Self> {
         let Self::Literal(Value::String(text)) = self else { return None };
         parse_quoted(text).map(|(_, form)| form)
@@ -153,7 +153,7 @@ fn json_literal(tree: &Expr, depth: usize) -> Option<Value> {
     }
 }
 
-/// A number that JSON readers hold without loss.
+/// A number that JSON parsers hold without loss.
 fn json_number(number: &Number, sign: UnaryOp) -> Option<Value> {
     match (number, sign) {
         (Number::Int(int), UnaryOp::UAdd) => int.as_u64().map(Value::from),
@@ -170,7 +170,7 @@ fn json_float(float: f64) -> Option<Value> {
     serde_json::Number::from_f64(float).map(Value::from)
 }
 
-/// As `ast.unparse` writes the forms that annotations have; anything else as it stands.
+/// The notation of `ast.unparse` for the expressions of annotations; anything else unchanged.
 fn unparse(tree: &Expr, source: &PythonSource) -> String {
     let mut text = String::new();
     unparse_into(&mut text, tree, source, 0);
@@ -226,7 +226,7 @@ fn push_verbatim(text: &mut String, tree: &Expr, source: &PythonSource) {
     }
 }
 
-/// As Python's `repr` has it.
+/// In the notation of Python's `repr`.
 fn python_repr(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut quoted = String::from(quote);

@@ -1,11 +1,11 @@
-//! What the formats of a schema mean.
+//! Validation of the formats of a schema.
 
 use crate::schema::SchemaFormat;
 use chrono::{NaiveDate, NaiveTime, Timelike};
 use serde_json::Number;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A DNS name, and each of its labels.
+/// Maximum of a DNS name, and of each of its labels.
 const HOSTNAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 
@@ -20,14 +20,14 @@ pub(crate) fn matches_format(format: SchemaFormat, text: &str) -> bool {
         SchemaFormat::Hostname => is_hostname(text),
         SchemaFormat::Ipv4 => text.parse::<Ipv4Addr>().is_ok(),
         SchemaFormat::Ipv6 => text.parse::<Ipv6Addr>().is_ok(),
-        // Of numbers; a string has none of these.
+        // Formats of numbers; a string has none of them.
         SchemaFormat::Int32 | SchemaFormat::Int64 | SchemaFormat::Float | SchemaFormat::Double => {
             false
         }
     }
 }
 
-/// Whether a number of that format can be this one.
+/// Whether a number fits a format.
 pub(crate) fn fits_format(format: SchemaFormat, number: &Number) -> bool {
     match format {
         SchemaFormat::Int32 => {
@@ -39,11 +39,9 @@ pub(crate) fn fits_format(format: SchemaFormat, number: &Number) -> bool {
     }
 }
 
-/// A date and time as Python's `fromisoformat` reads it: with the offset that was given, or
-/// without one.
+/// A date and time as Python's `fromisoformat` reads it: with the original offset, or without one.
 pub(crate) fn canonical_datetime(text: &str) -> Option<String> {
-    // Anything else is left to no guess: week dates and packed digits are read differently
-    // by different libraries.
+    // Other notations are refused: libraries read week dates and packed digits differently.
     let date = text.get(..10).filter(|date| is_plain_date(date))?;
     let rest = text.get(10..)?;
     let rest = if rest.is_empty() { "00:00:00" } else { rest.strip_prefix(['T', 't', ' '])? };
@@ -111,7 +109,7 @@ fn canonical_offset(text: &str) -> Option<String> {
     (below(hours, 24) && below(minutes, 60)).then(|| format!("{sign}{hours}:{minutes}"))
 }
 
-/// One `@`, something before it, a host after it: whether mail arrives is not for us to say.
+/// One `@`, a non-empty local part, and a host: this does not check that mail is deliverable.
 fn is_email(text: &str) -> bool {
     let printable = text.chars().all(|c| !c.is_whitespace() && !c.is_control());
     printable
@@ -130,7 +128,7 @@ fn is_hostname(text: &str) -> bool {
     text.len() <= HOSTNAME_BYTES_MAX && text.split('.').all(is_label)
 }
 
-/// A scheme, a colon, and characters that may stand in a URI.
+/// A scheme, a colon, and the characters of URIs.
 fn is_uri(text: &str) -> bool {
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -1,6 +1,7 @@
-//! A function that is deployed apart from agents: its `handle` is given what it asks for by name.
+//! A function that is deployed separately from agents: its `handle` receives the parameters that it
+//! names.
 //!
-//! Unlike the `handle` of a tool it has no schema of its own: whoever calls it says what its data are.
+//! Unlike the `handle` of a tool it has no schema: its caller decides about its data.
 
 use crate::call::{ARGUMENTS_BYTES_MAX, CallArguments, ValidatedCall, check_size};
 use crate::diagnostic::{DiagnosticCollector, SourceCheck, UnlocatedDiagnostic};
@@ -11,28 +12,28 @@ use crate::tool::{ToolVariables, invalid};
 use serde_json::{Map, Value, json};
 use types::{Error, ErrorCode};
 
-/// Where `handle` is.
+/// The file that contains `handle`.
 pub const HANDLER: &str = "handler.py";
 
 const DATA: &str = "data";
 const SECRETS: &str = "secrets";
 const CALL_INFO: &str = "function_call_info";
 const CLIENT: &str = "client";
-/// How the kernel calls a client of the platform that acts as whoever calls.
+/// The runner's name for a client of the platform that acts as the caller.
 const CLIENT_PLAN: &str = "cognite_client";
 
 /// A function whose `handle` can be called.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionContract {
     source: PythonSource,
-    /// Which of the things that there are its `handle` asks for.
+    /// The available parameters that its `handle` names.
     parameters: Vec<String>,
-    /// Of the data, as JSON.
+    /// Limit of the data, as JSON.
     pub input_bytes_max: usize,
 }
 
 impl FunctionContract {
-    /// The source of its `handler.py`.
+    /// Parses the source of its `handler.py`.
     pub fn from_python(source: PythonSource) -> SourceCheck<Self> {
         let module = match PythonModule::parse(&source) {
             Ok(module) => module,
@@ -55,10 +56,10 @@ impl FunctionContract {
         findings.finish(&source, function)
     }
 
-    /// `name` is what its caller knows it by, and `call_info` says which call it is.
+    /// `name` is the caller's name for it, and `call_info` identifies the call.
     pub fn call(&self, name: &str, data: Value, call_info: Value) -> Result<ValidatedCall, Error> {
         check_size(&data, self.input_bytes_max)?;
-        // What `client` is cannot be said in JSON: the kernel makes it of nothing.
+        // `client` has no JSON form: the runner creates it.
         let given =
             [(DATA, data), (SECRETS, json!({})), (CALL_INFO, call_info), (CLIENT, json!({}))];
         let asked =
@@ -84,7 +85,7 @@ fn is_known_parameter(name: &str) -> bool {
     [DATA, SECRETS, CALL_INFO, CLIENT].contains(&name)
 }
 
-/// What `handle` asks for and nobody has.
+/// A parameter of `handle` that does not exist.
 fn unknown_parameter(parameter: &PythonParameter) -> Option<UnlocatedDiagnostic> {
     let name = parameter.name.as_str();
     if is_known_parameter(name) || parameter.default.is_some() {

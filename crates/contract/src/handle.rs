@@ -1,4 +1,4 @@
-//! Importer 1: the annotations and the docstring of `handle` to a schema.
+//! Importer 1: converts the annotations and the docstring of `handle` to a schema.
 
 use crate::annotation::{AnnotationMode, AnnotationReader};
 use crate::call;
@@ -16,12 +16,12 @@ use std::collections::BTreeSet;
 use types::ErrorCode;
 
 pub(crate) const HANDLE: &str = "handle";
-/// Letters that were left out, doubled, changed or swapped.
+/// Letters that were omitted, doubled, changed or swapped.
 const TYPO_DISTANCE_MAX: usize = 2;
 const PRIMITIVE: &str =
     "str, int, float, bool, datetime.datetime, NodeId, or a list of one of them";
 
-/// The schema of the arguments, or `None` when `findings` have the reasons.
+/// The schema of the arguments, or `None` if `findings` has errors.
 pub(crate) fn import_handle(
     module: &PythonModule,
     source: &PythonSource,
@@ -86,7 +86,7 @@ pub(crate) fn handle_not_found(
     }
 }
 
-/// What is wrong with the list of parameters, whatever their types.
+/// Checks the list of parameters, independent of their types.
 fn check_parameters(handle: &PythonFunction, findings: &mut DiagnosticCollector) {
     let unannotated: Vec<&PythonParameter> =
         handle.parameters.iter().filter(|parameter| parameter.annotation.is_none()).collect();
@@ -131,7 +131,7 @@ fn check_parameters(handle: &PythonFunction, findings: &mut DiagnosticCollector)
 /// Reads the types of all parameters.
 struct ParameterTypes<'a> {
     reader: AnnotationReader<'a>,
-    /// To tell those who were refused.
+    /// For the hint that extended mode would accept a refused annotation.
     extended_reader: AnnotationReader<'a>,
     annotations: AnnotationMode,
 }
@@ -202,7 +202,7 @@ impl ParameterTypes<'_> {
     }
 }
 
-/// The default as JSON, if it is one that a model can be shown.
+/// The default as JSON, if a model can be shown it.
 fn read_default(
     schema: &Schema,
     default: &SourceExpression,
@@ -227,7 +227,7 @@ fn read_default(
     match &default.kind {
         ExpressionKind::Literal(value) => {
             let is_integral = matches!(schema.kind, SchemaKind::Integer(_)) && value.is_f64();
-            // Arguments are converted, and defaults are not: Python would see the text of a date.
+            // Arguments are converted, but defaults are not: Python would see the text of a date.
             let is_raw = is_filled(value) && call::conversion(schema).is_some();
             match schema.conform(value.clone()) {
                 Ok(value) if !is_integral && !is_raw => Ok(Some(value)),
@@ -235,7 +235,7 @@ fn read_default(
             }
         }
         _ if is_primitive => Err(format!("{} is not a plain value", default.text)),
-        // Made by Python when the argument is left out.
+        // Python evaluates it when the argument is omitted.
         _ => Ok(None),
     }
 }
@@ -249,7 +249,7 @@ fn is_filled(value: &Value) -> bool {
     }
 }
 
-/// Puts the descriptions of the docstring where they belong.
+/// Assigns the descriptions of the docstring to the parameters.
 fn apply_descriptions(
     handle: &PythonFunction,
     source: &PythonSource,

@@ -1,4 +1,4 @@
-//! What a source imports, as far as it can be known without running it.
+//! The imports of a source, as far as they are known without running it.
 
 use crate::diagnostic::SourceLocation;
 use crate::source::{PythonSource, Span, with_parser_stack};
@@ -6,22 +6,22 @@ use ruff_python_ast::statement_visitor::{StatementVisitor, walk_body, walk_stmt}
 use ruff_python_ast::{ExceptHandler, Expr, Stmt, StmtIf, StmtTry};
 use std::collections::BTreeSet;
 
-/// A module by the first part of its name, and where it is first imported.
+/// The top-level name of a module, and where it is first imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
     pub module: String,
     pub location: SourceLocation,
 }
 
-/// Whether it comes with Python 3 of this minor version.
+/// Whether it is in the standard library of Python 3 with this minor version.
 pub fn is_standard(minor: u8, module: &str) -> bool {
     matches!(module, "__future__" | "__main__")
         || ruff_python_stdlib::sys::is_known_standard_library(minor, module)
 }
 
 impl PythonSource {
-    /// What will be imported, also inside of functions. What is for type checkers only is left out,
-    /// and what the source can do without: imports whose failure it catches.
+    /// The modules that will be imported, also inside of functions. It omits imports for type
+    /// checkers only, and optional ones, whose failure the source catches.
     pub fn imports(&self) -> Vec<Import> {
         with_parser_stack(|| match ruff_python_parser::parse_module(self.as_str()) {
             Ok(parsed) => {

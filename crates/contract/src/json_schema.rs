@@ -1,8 +1,8 @@
-//! Any JSON Schema that somebody wrote, and arguments against it.
+//! Arbitrary JSON Schemas, and the validation of arguments against them.
 //!
-//! It is evaluated for others, so it must not be able to keep anybody: it refers to nothing outside of
-//! itself, is finite and small with all references written out, and its patterns take linear time.
-//! What would break that is refused before there is a [`JsonSchema`].
+//! The server evaluates schemas of untrusted authors, so evaluation must be bounded: a schema
+//! refers to nothing outside of itself, is finite and small with all references expanded, and its
+//! patterns take linear time. Any other schema is refused before there is a [`JsonSchema`].
 
 use crate::call::{TRY_AGAIN, json_type_name, truncate_message};
 use crate::conform::VIOLATIONS_MAX;
@@ -12,16 +12,16 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use types::{Error, ErrorCode};
 
-/// Values of the schema with references written out. Those of large APIs have some thousands.
+/// Values of the schema with references expanded. Schemas of large APIs have some thousands.
 const NODES_MAX: usize = 10_000;
-/// As deep as JSON may be here; with references written out it is walked by recursion as well.
+/// The maximum depth of JSON here; the expanded schema is traversed by recursion as well.
 const DEPTH_MAX: usize = 96;
-/// Each looks at all beside it once more, and those inside of another do so each time.
+/// Each one evaluates its siblings again, and nested ones do so each time.
 const UNEVALUATED_MAX: usize = 4;
-/// Of a compiled pattern, in bytes; an ordinary one has some kilobytes.
+/// Limit of a compiled pattern, in bytes; an ordinary one has some kilobytes.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
-/// With these a reference could mean something else than what stands at its path.
+/// With these a reference could refer to something else than its path says.
 const REBASING_KEYWORDS: [&str; 6] =
     ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"];
 const UNEVALUATED_KEYWORDS: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
@@ -80,7 +80,7 @@ impl JsonSchema {
         Ok(Self { source: written, validator: Arc::new(validator) })
     }
 
-    /// As a model is shown it.
+    /// The schema as a model sees it.
     pub fn descriptor(&self) -> Value {
         let mut shown = self.source.clone();
         shown.entry("type").or_insert_with(|| json!("object"));
@@ -128,7 +128,8 @@ fn check_draft(written: &Map<String, Value>) -> Result<(), JsonSchemaError> {
     }
 }
 
-/// Walks the schema as whoever evaluates it does, references and all, with a bound on both.
+/// Traverses the schema as its evaluation does, including references, with a limit on nodes and
+/// depth.
 fn check_complexity(schema: &Value) -> Result<(), JsonSchemaError> {
     let mut left = vec![(schema, 0)];
     let (mut nodes, mut unevaluated) = (0, 0);
@@ -155,7 +156,7 @@ fn resolve_reference<'a>(
     schema: &'a Value,
     members: &Map<String, Value>,
 ) -> Result<Option<&'a Value>, JsonSchemaError> {
-    // A property may be called so, and is an object then.
+    // A property may have this name, and is an object then.
     let text = |key: &str| members.get(key).filter(|value| !value.is_object());
     if let Some(key) = REBASING_KEYWORDS.into_iter().find(|key| text(key).is_some()) {
         return Err(JsonSchemaError::Keyword(key.to_owned()));

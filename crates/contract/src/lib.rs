@@ -1,10 +1,10 @@
-//! Reads the source of a tool, never runs it, and gives its contract or everything that is wrong
-//! with it.
+//! Reads the source of a tool without running it, and returns its contract or all its errors.
 //!
-//! Two importers make one [`Schema`]: the annotations of `handle` (seed 000) and the SchemaField
-//! lists of `run` (seed 003). A [`Function`] is given its data as it is, and a [`CallFunction`] checks
-//! them against any [`JsonSchema`]. A [`Tool`] turns arguments into a [`Call`], which exists only for
-//! arguments that conform, and checks the value of the call when it is back outside the walls.
+//! Two importers create one [`Schema`]: from the annotations of `handle` (vendor document 000) and
+//! from the SchemaField lists of `run` (vendor document 003). A [`FunctionContract`] receives its
+//! data unchanged, and a [`CallFunctionTool`] checks them against any [`JsonSchema`]. A
+//! [`CodeTool`] turns arguments into a [`ValidatedCall`], which exists only for arguments that
+//! conform, and checks the value of the call when it has left the sandbox.
 
 mod annotation;
 mod call;
@@ -45,5 +45,5 @@ pub use tool::{CodeTool, TestFunction, ToolEntryPoint, ToolVariables};
 
 use handle::HANDLE;
 
-/// The exact text of the seed.
+/// The exact text of the vendor document.
 const NO_HANDLE: &str = "Function 'handle' not found.";

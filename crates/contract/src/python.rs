@@ -1,7 +1,6 @@
-//! Python source as far as a contract needs it: what stands at the top level of a module.
+//! Python source as far as a contract needs it: the top level of a module.
 //!
-//! This, [`crate::expression`] and [`crate::imports`] are the modules that know the parser's tree, which
-//! does not leave them.
+//! Only this module, [`crate::expression`] and [`crate::imports`] know the parser's tree.
 
 use crate::diagnostic::Diagnostic;
 use crate::expression::SourceExpression;
@@ -17,15 +16,15 @@ const NOT_PYTHON: &str = "Failed to parse Python code. Check that the code is va
 
 #[derive(Debug, Default)]
 pub(crate) struct PythonModule {
-    /// Of the top level, in their order.
+    /// Functions of the top level, in order.
     pub(crate) functions: Vec<PythonFunction>,
-    /// Functions that are inside of something else.
+    /// Functions nested inside other statements.
     pub(crate) nested_functions: Vec<(String, Span)>,
-    /// Of the top level; of two with one name the last, as Python has it.
+    /// Classes of the top level; of two with one name the last, as in Python.
     pub(crate) classes: BTreeMap<String, PythonClass>,
-    /// Names that something else than a definition at the top was bound to.
+    /// Names that are bound at the top level other than by a definition.
     pub(crate) bound_names: BTreeSet<String>,
-    /// What an imported name stands for: `dt` for `datetime`.
+    /// The target of an imported name: `dt` for `datetime`.
     pub(crate) imports: BTreeMap<String, String>,
 }
 
@@ -51,7 +50,7 @@ pub(crate) struct PythonParameter {
 #[derive(Debug)]
 pub(crate) struct Docstring {
     pub(crate) text: String,
-    /// With its quotes.
+    /// Including its quotes.
     pub(crate) span: Span,
 }
 
@@ -60,7 +59,7 @@ pub(crate) struct PythonClass {
     pub(crate) name: String,
     pub(crate) decorators: Vec<SourceExpression>,
     pub(crate) bases: Vec<SourceExpression>,
-    /// `total=False` of a `TypedDict`.
+    /// For example `total=False` of a `TypedDict`.
     pub(crate) keywords: Vec<(String, SourceExpression)>,
     /// Annotated names of its body.
     pub(crate) fields: Vec<ClassField>,
@@ -92,7 +91,7 @@ impl PythonModule {
         Ok(module)
     }
 
-    /// The last one of that name, as Python has it.
+    /// The last function of that name, as in Python.
     pub(crate) fn function(&self, name: &str) -> Option<&PythonFunction> {
         self.functions.iter().rfind(|function| function.name == name)
     }
@@ -143,8 +142,8 @@ impl PythonModule {
     }
 }
 
-/// Looks into statements for what may be inside: names that are bound under a condition, and
-/// functions that their author may think of as being at the top.
+/// Visits nested statements: it finds names that are bound conditionally, and functions that their
+/// author may expect at the top level.
 struct NestedScopeVisitor<'a> {
     module: &'a mut PythonModule,
     scope: ScopeKind,
@@ -153,9 +152,9 @@ struct NestedScopeVisitor<'a> {
 #[derive(Clone, Copy, PartialEq)]
 enum ScopeKind {
     Top,
-    /// In an `if`, a `try` or the like, whose names are the module's.
+    /// In an `if`, a `try` or similar, whose names belong to the module.
     Block,
-    /// In a function or a class, whose names are its own.
+    /// In a function or a class, which has its own names.
     Body,
 }
 

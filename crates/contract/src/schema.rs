@@ -1,9 +1,9 @@
-//! JSON Schema as far as contracts use it, as a type: what both importers make, what arguments and
-//! values are checked against, and what the model is shown.
+//! The subset of JSON Schema that contracts use, as a type. Both importers create it, arguments and
+//! values are checked against it, and the model sees it.
 
 use serde_json::{Map, Value, json};
 
-/// Deeper than anything that a person fills in, and shallow enough to be walked on any thread.
+/// Deeper than any form that a person fills in, and shallow enough for recursion on any thread.
 pub(crate) const DEPTH_MAX: usize = 32;
 /// A model reads them all before it chooses, and each value is compared with each of them.
 pub(crate) const CHOICES_MAX: usize = 1000;
@@ -11,14 +11,14 @@ pub(crate) const CHOICES_MAX: usize = 1000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
     pub kind: SchemaKind,
-    /// Whether null is a value of it too.
+    /// Whether null is valid too.
     pub nullable: bool,
     pub title: Option<String>,
     pub description: Option<String>,
     pub default: Option<Value>,
-    /// If not empty, nothing else is a value of it.
+    /// If not empty, only these values are valid.
     pub one_of: Vec<Value>,
-    /// The keyword that drives conversion.
+    /// The keyword that selects the conversion.
     pub conversion: Option<PythonConversion>,
 }
 
@@ -33,18 +33,18 @@ pub enum SchemaKind {
     Object(ObjectSchema),
 }
 
-/// Both ends belong to it.
+/// Inclusive bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct NumberBounds {
     pub minimum: Option<f64>,
     pub maximum: Option<f64>,
-    /// How wide the number is, where the author has said so.
+    /// The width of the number, if the author has specified it.
     pub format: Option<SchemaFormat>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ArraySchema {
-    /// Any, when absent.
+    /// Any item if absent.
     pub items: Option<Box<Schema>>,
     pub min_items: Option<u64>,
     pub max_items: Option<u64>,
@@ -63,24 +63,24 @@ pub struct PropertySchema {
     pub schema: Schema,
 }
 
-/// What an object may have besides its properties.
+/// Whether an object may have fields besides its properties.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum AdditionalProperties {
     #[default]
     Allowed,
     Forbidden,
-    /// Nothing either, and the schema does not say so: the published form of a seed leaves it out.
+    /// Forbidden, without a keyword in the schema: the vendor's published form omits it.
     ForbiddenImplicitly,
     Matching(Box<Schema>),
 }
 
-/// What a value becomes before a function is called with it.
+/// The conversion of a value before a function is called with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PythonConversion {
     Float,
     Datetime,
     NodeId,
-    /// An instance of a class of the tool's own.
+    /// An instance of a class that the tool defines.
     Dataclass(String),
 }
 
@@ -160,7 +160,7 @@ impl Schema {
         Self { conversion: Some(python), ..self }
     }
 
-    /// As a model sees it. What an argument becomes in Python is none of its business.
+    /// The schema as a model sees it, without Python conversions.
     pub fn descriptor(&self) -> Value {
         let mut schema = Map::new();
         if let Some(name) = self.kind.type_name() {
@@ -230,7 +230,7 @@ pub(crate) fn number_value(bound: f64) -> Value {
 }
 
 impl ObjectSchema {
-    /// As a model sees it.
+    /// The schema as a model sees it.
     pub fn descriptor(&self) -> Value {
         let mut schema = Map::from_iter([("type".to_owned(), json!("object"))]);
         self.render_into(&mut schema);
@@ -244,7 +244,7 @@ impl ObjectSchema {
             .map(|property| property.name.as_str())
     }
 
-    /// `required` is sorted, as the seed has it. A map of anything has no properties to speak of.
+    /// `required` is sorted, as in the vendor documents. A map of any values has no properties.
     fn render_into(&self, schema: &mut Map<String, Value>) {
         let is_map = self.properties.is_empty()
             && matches!(

@@ -1,4 +1,4 @@
-//! Importer 2: lists of SchemaField, as seed 003 has them, to a schema, and the way back.
+//! Importer 2: converts SchemaField lists (vendor document 003) to a schema, and back.
 
 use crate::conform::{compare_number, json_equal};
 use crate::diagnostic::Diagnostic;
@@ -13,7 +13,7 @@ use types::ErrorCode;
 const EXACT_NUMBER: &str = "a number that 53 bits hold";
 const TYPES: [&str; 6] = ["STRING", "INTEGER", "NUMBER", "BOOLEAN", "ARRAY", "OBJECT"];
 
-/// The keys of a SchemaField, and which types they belong to.
+/// The keys of a SchemaField, and the types that they belong to.
 const KEYS: [(&str, &[&str]); 15] = [
     ("name", &TYPES),
     ("field_type", &TYPES),
@@ -32,7 +32,7 @@ const KEYS: [(&str, &[&str]); 15] = [
     ("items", &[]),
 ];
 
-/// The object that a list of fields describes. It has no fields but these.
+/// The object that a list of fields describes. It allows no other fields.
 pub(crate) fn import_schema_fields(
     list: &Value,
     path: &str,
@@ -138,7 +138,7 @@ impl SchemaFieldImporter<'_> {
         }
     }
 
-    /// A key that may be absent or null, and must otherwise be what it should.
+    /// A key that may be absent or null, and must otherwise have the right type.
     fn optional<T>(
         &mut self,
         field: &Map<String, Value>,
@@ -305,7 +305,7 @@ impl SchemaFormat {
     }
 }
 
-/// What a SchemaField cannot say.
+/// What a SchemaField cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaFieldError {
     #[error("'{0}' may be null, and a SchemaField cannot say that")]
@@ -316,7 +316,7 @@ pub enum SchemaFieldError {
     Map(String),
 }
 
-/// The way back: the list of SchemaField that describes an object.
+/// Exports an object as a list of SchemaField.
 pub fn export_schema_fields(object: &ObjectSchema) -> Result<Vec<Value>, SchemaFieldError> {
     object
         .properties
@@ -360,7 +360,7 @@ fn export_schema(schema: &Schema, name: &str) -> Result<Map<String, Value>, Sche
             if let Some(items) = &array.items {
                 let items = export_schema(items, &format!("{name}[]"))?;
                 say("items_type", items.get("field_type").cloned());
-                // A type alone says it all.
+                // A type alone is complete.
                 say("items_schema", (items.len() > 1).then_some(Value::Object(items)));
             }
         }

@@ -1,8 +1,8 @@
-//! Source text that is safe to parse, and places in it.
+//! Source text that is safe to parse, and positions in it.
 //!
 //! A parser builds a tree as deep as the text is nested, and a deep tree overflows the stack when
-//! it is walked or dropped. So the text is measured before there is a tree, and the tree lives on
-//! a stack that is measured too.
+//! it is traversed or dropped. So the nesting of the text is bounded before parsing, and the tree
+//! is handled on a stack of sufficient size.
 
 use crate::diagnostic::{Diagnostic, SourceLocation};
 use ruff_python_ast::token::TokenKind;
@@ -10,17 +10,17 @@ use ruff_python_parser::{Mode, lexer};
 use ruff_text_size::{Ranged, TextRange};
 use types::ErrorCode;
 
-/// Ten times what the longest tool that we know of has.
+/// Ten times the longest known tool.
 pub const SOURCE_BYTES_MAX: usize = 1024 * 1024;
-/// CPython gives up at 200 brackets and 100 indentations; operators in a row nest as well.
+/// CPython stops at 200 brackets and 100 indentations; consecutive operators nest as well.
 const NESTING_MAX: usize = 1000;
-/// What nests, of whatever kind and wherever it stands: no tree of the source is deeper.
+/// Limit of all tokens that nest, of any kind and at any position: no tree of the source is deeper.
 const NESTING_TOKENS_MAX: usize = 20_000;
-/// Three kilobytes for each level of the deepest tree, of which dropping it takes a tenth. Memory
-/// that is not reached is not used.
+/// Three kilobytes for each level of the deepest tree; dropping it takes a tenth of that. Untouched
+/// stack pages take no memory.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
 
-/// More of a line than this is not shown: a line may be as long as the source.
+/// Maximum length of a quoted line: a line may be as long as the source.
 const LINE_CHARS_MAX: usize = 240;
 
 /// A range of bytes.
@@ -46,7 +46,7 @@ impl From<TextRange> for Span {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PythonSource {
     text: String,
-    /// Where each line starts, in bytes of [`Source::as_str`].
+    /// Start of each line, in bytes of [`PythonSource::as_str`].
     line_starts: Vec<usize>,
 }
 
@@ -100,7 +100,7 @@ impl PythonSource {
         }
     }
 
-    /// The lexer keeps positions to itself, so the line is found by cutting the text.
+    /// The lexer does not expose positions, so this finds the line by truncating the text.
     fn too_deep_location(&self) -> SourceLocation {
         let text = self.as_str();
         let ends = |line: usize| self.line_starts.get(line + 1).copied().unwrap_or(text.len());
@@ -115,17 +115,17 @@ impl PythonSource {
         self.location(Span { start, end: ends(deep) })
     }
 
-    /// What is compiled: Python takes the mark of byte order from files, not from text.
+    /// The text to compile, without a byte order mark: Python accepts one in files, not in text.
     pub fn as_str(&self) -> &str {
         self.text.strip_prefix('\u{feff}').unwrap_or(&self.text)
     }
 
-    /// What was given, byte for byte.
+    /// The original text, byte for byte.
     pub fn original_text(&self) -> &str {
         &self.text
     }
 
-    /// The place of a span, of which only the first line is shown.
+    /// The location of a span, of which only the first line is shown.
     pub(crate) fn location(&self, Span { start, end }: Span) -> SourceLocation {
         let line = self.line_starts.partition_point(|first| *first <= start).saturating_sub(1);
         let first = self.line_starts.get(line).copied().unwrap_or(0);
@@ -146,7 +146,7 @@ impl PythonSource {
     }
 }
 
-/// Does what has to do with a tree, its end included.
+/// Runs work on a parser tree, including its drop, on a large stack.
 pub(crate) fn with_parser_stack<T>(work: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(STACK_BYTES / 2, STACK_BYTES, work)
 }
@@ -192,7 +192,7 @@ fn check_nesting(text: &str) -> NestingCheck {
     }
 }
 
-/// Each level of a tree has one of these signs or words at least.
+/// Each level of a tree has at least one of these characters or keywords.
 fn count_nesting_tokens(text: &str) -> usize {
     let nests = |sign: &u8| sign.is_ascii_punctuation() && !matches!(sign, b',' | b'#' | b'_');
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
@@ -200,28 +200,28 @@ fn count_nesting_tokens(text: &str) -> usize {
         + words.filter(|word| matches!(*word, "not" | "if" | "await")).count()
 }
 
-/// How deep the tree of a logical line can become, from its tokens alone.
+/// Bounds the depth of the tree of a logical line, from its tokens alone.
 #[derive(Default)]
 struct Nesting {
     indents: usize,
-    /// What was open when each bracket was opened, the innermost last.
+    /// The state at each open bracket, the innermost last.
     brackets: Vec<BracketLevel>,
-    /// The depth of all of them.
+    /// The total depth of all of them.
     outer: usize,
     inner: BracketLevel,
     previous: Option<TokenKind>,
-    /// f-strings that are open.
+    /// Open f-strings.
     interpolated: usize,
     quoted_in_braces: bool,
 }
 
-/// What nests between one bracket and the next.
+/// Nesting between one bracket and the next.
 #[derive(Default)]
 struct BracketLevel {
-    /// Operators in a row.
+    /// Consecutive operators.
     chain: usize,
-    /// Lambdas and conditions with the operators before them. A comma may be one of a lambda's
-    /// parameters, and the parser goes on with a condition that has no `else`.
+    /// Lambdas and conditions with the operators before them. A comma may separate a lambda's
+    /// parameters, and the parser continues after a condition without `else`.
     kept: usize,
     /// Lambdas whose colon is still to come.
     lambdas: usize,
@@ -279,7 +279,8 @@ impl Nesting {
             TokenKind::Colon if self.inner.lambdas > 0 => self.inner.lambdas -= 1,
             TokenKind::Colon => self.inner.end_expression(),
             TokenKind::If => self.inner.keep(),
-            // One expression has ended if another one begins: a comma or a bracket is missing.
+            // If another expression begins, the previous one has ended: a comma or a bracket is
+            // missing.
             _ if is_operand(token) && self.previous.is_some_and(ends_operand) => {
                 if is_statement_word(token) {
                     self.inner.end_expression();
@@ -312,7 +313,7 @@ impl Nesting {
             self.outer -= level.depth() + 1;
             self.inner = level;
         }
-        // What follows may call or index what was just closed.
+        // The next token may call or index the closed expression.
         self.inner.chain += 1;
     }
 }
@@ -347,8 +348,8 @@ fn nests_nothing(token: TokenKind) -> bool {
     )
 }
 
-/// Words that never stand inside an expression. The parser takes one that does for a name, says so,
-/// and goes on nesting, so that they close no bracket.
+/// Keywords that never occur inside an expression. The parser takes one that does for a name,
+/// reports it, and continues nesting, so they close no bracket.
 fn is_statement_word(token: TokenKind) -> bool {
     matches!(
         token,

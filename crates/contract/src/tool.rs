@@ -1,4 +1,4 @@
-//! A tool: a function of a source, and what it takes and gives.
+//! A tool: a function of a source, with its input and output.
 
 use crate::annotation::AnnotationMode;
 use crate::call::ARGUMENTS_BYTES_MAX;
@@ -18,29 +18,29 @@ pub(crate) const RUN_FUNCTION: &str = "run";
 pub(crate) const TEST_FUNCTION: &str = "test";
 pub(crate) const NO_RUN: &str = "CodeRunner script must define a callable run(input) function";
 
-/// A tool whose source and schemas were found to be right.
+/// A tool whose source and schemas are valid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CodeTool {
     pub name: String,
-    /// What it is for, in the words of its author to the model.
+    /// Its purpose, in its author's words to the model.
     pub description: Option<String>,
     pub source: PythonSource,
-    /// What the source is called in tracebacks.
+    /// The file name of the source in tracebacks.
     pub file: String,
     pub entry: ToolEntryPoint,
     pub test: TestFunction,
     pub timeout_seconds: Option<u64>,
     pub allow_network: bool,
-    /// The names of integrations that its code leaves by.
+    /// The names of integrations that its code uses for network access.
     pub integrations: Vec<String>,
     pub variables: ToolVariables,
     /// Programs that its code starts, by their file names.
     pub requires_binaries: Vec<String>,
-    /// Of the arguments, as JSON.
+    /// Limit of the arguments, as JSON.
     pub input_bytes_max: usize,
 }
 
-/// Environment variables of a tool. Their values are nobody's business but the tool's.
+/// Environment variables of a tool. `Debug` does not show their values.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ToolVariables(pub BTreeMap<String, String>);
 
@@ -50,26 +50,26 @@ impl fmt::Debug for ToolVariables {
     }
 }
 
-/// How the tool is entered, and with what.
+/// How the tool is called, and with which schemas.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolEntryPoint {
     /// `handle(**arguments)`
     Handle { input: ObjectSchema },
-    /// `run(input)`; without a schema of its input, any object will do.
+    /// `run(input)`; without an input schema any object is valid.
     Run { input: Option<ObjectSchema>, output: Option<ObjectSchema> },
 }
 
-/// Whether there is a `test()` to be run.
+/// Whether there is a `test()` to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TestFunction {
     Absent,
     Present,
-    /// It asks for arguments, and nobody has any.
+    /// It has parameters, for which there are no arguments.
     WithParameters,
 }
 
 impl CodeTool {
-    /// A Python file with a function `handle`.
+    /// Parses a Python file with a function `handle`.
     pub fn from_python(
         name: &str,
         source: PythonSource,
@@ -99,12 +99,12 @@ impl CodeTool {
         findings.finish(&source, tool)
     }
 
-    /// The JSON of a tool: seed 003's `code_runner`, or seed 000's `runPythonCode`.
+    /// Parses the JSON of a tool: `code_runner` (vendor document 003) or `runPythonCode` (000).
     pub fn from_json(text: &str, annotations: AnnotationMode) -> SourceCheck<Self> {
         tool_json::parse_tool(text, annotations)
     }
 
-    /// What a model is told about the arguments.
+    /// The schema of the arguments, as a model sees it.
     pub fn descriptor(&self) -> Value {
         match &self.entry {
             ToolEntryPoint::Handle { input } | ToolEntryPoint::Run { input: Some(input), .. } => {
@@ -114,7 +114,7 @@ impl CodeTool {
         }
     }
 
-    /// What the value of the tool is like, if its author has said so.
+    /// The schema of the tool's value, if its author has specified one.
     pub fn output_descriptor(&self) -> Option<Value> {
         match &self.entry {
             ToolEntryPoint::Run { output, .. } => output.as_ref().map(ObjectSchema::descriptor),
@@ -153,7 +153,7 @@ pub(crate) fn find_test(module: &PythonModule, findings: &mut DiagnosticCollecto
     }
 }
 
-/// What the source of a tool is called where nothing else is known.
+/// The default file name of a tool's source.
 pub(crate) fn default_file_name(name: &str) -> String {
     format!("{name}.py")
 }

@@ -1,4 +1,4 @@
-//! The JSON of a tool, as the seeds publish it.
+//! The JSON of a tool, as the vendor documents define it.
 
 use crate::annotation::AnnotationMode;
 use crate::code_runner::parse_code_runner;
@@ -8,17 +8,17 @@ use crate::tool::{CodeTool, invalid};
 use serde_json::{Map, Value};
 use types::ErrorCode;
 
-/// Of the published form of a Run Python code tool.
+/// From the published form of a Run Python code tool.
 const NAME_CHARS_MAX: usize = 64;
 pub(crate) const BINARIES: &str = "requires_binaries";
-/// Each is looked for before every call.
+/// Each is searched for before every call.
 const BINARIES_MAX: usize = 32;
 pub(crate) const INTEGRATIONS: &str = "integrations";
-/// Each is looked at before every call.
+/// Each is checked before every call.
 const INTEGRATIONS_MAX: usize = 16;
 const DESCRIPTION_CHARS: std::ops::RangeInclusive<usize> = 10..=1024;
 
-/// Seed 003's `code_runner`, or seed 000's `runPythonCode`.
+/// Parses `code_runner` (vendor document 003) or `runPythonCode` (000).
 pub(crate) fn parse_tool(text: &str, annotations: AnnotationMode) -> SourceCheck<CodeTool> {
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
@@ -44,7 +44,7 @@ pub(crate) fn parse_tool(text: &str, annotations: AnnotationMode) -> SourceCheck
     }
 }
 
-/// Reads one JSON object of a tool, and keeps what is wrong with it.
+/// Reads one JSON object of a tool, and collects its errors.
 pub(crate) struct JsonReader<'a> {
     pub(crate) object: &'a Map<String, Value>,
     pub(crate) path: &'static str,
@@ -83,7 +83,7 @@ impl JsonReader<'_> {
     }
 }
 
-/// The name and the description of a tool of seed 000.
+/// Reads the name and the description of a tool of vendor document 000.
 pub(crate) fn read_name_and_description(reader: &mut JsonReader<'_>) -> (String, String) {
     let name = reader.read_text("name").unwrap_or_default();
     if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || name.contains('\0') {
@@ -103,7 +103,7 @@ pub(crate) fn read_name_and_description(reader: &mut JsonReader<'_>) -> (String,
     (name, description)
 }
 
-/// Programs that the code starts, by their file names.
+/// Reads the programs that the code starts, by their file names.
 pub(crate) fn read_binaries(reader: &mut JsonReader<'_>) -> Vec<String> {
     let names: Vec<String> = match reader.get_non_null(BINARIES) {
         None => return Vec::new(),
@@ -125,7 +125,7 @@ pub(crate) fn read_binaries(reader: &mut JsonReader<'_>) -> Vec<String> {
     names
 }
 
-/// The names of integrations that the code leaves its sandbox by.
+/// Reads the names of integrations that the code uses for network access.
 pub(crate) fn read_integrations(reader: &mut JsonReader<'_>) -> Vec<String> {
     let names: Option<Vec<String>> = match reader.get_non_null(INTEGRATIONS) {
         None => Some(Vec::new()),
@@ -142,7 +142,7 @@ pub(crate) fn read_integrations(reader: &mut JsonReader<'_>) -> Vec<String> {
     })
 }
 
-/// Seed 000: `{"type":"runPythonCode","name","description","configuration":{"pythonCode"}}`.
+/// Parses `{"type":"runPythonCode","name","description","configuration":{"pythonCode"}}`.
 fn parse_run_python_code(
     tool: &Map<String, Value>,
     annotations: AnnotationMode,
@@ -177,7 +177,7 @@ fn parse_run_python_code(
     )
 }
 
-/// The tool if neither its JSON nor its source has anything wrong.
+/// The tool, if neither its JSON nor its source has errors.
 pub(crate) fn build_tool<T>(
     mut problems: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,

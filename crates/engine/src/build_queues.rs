@@ -1,7 +1,7 @@
-//! What is happening to environments, by their names, and what came of the last try.
+//! Changes of environments in progress, by environment name, and the result of the last attempt.
 //!
-//! Whoever changes what a name stands for queues up for it: of two orders the later one stays, and what
-//! was removed does not come back with an order that was made before.
+//! Every change of a name waits in that name's queue. Of two changes the later one wins, and a
+//! removed environment does not come back through a change that was queued before the removal.
 
 use environment::{DefinitionStamp, Progress};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub(crate) struct BuildQueues(Arc<Mutex<BTreeMap<String, BuildQueue>>>);
 
 #[derive(Debug, Default)]
 struct BuildQueue {
-    /// In the order in which they came; the first has his turn.
+    /// In order of arrival; the first entry has the turn.
     queue: watch::Sender<BTreeMap<u64, QueuedChange>>,
     last: u64,
     progress: String,
@@ -27,7 +27,8 @@ pub(crate) enum QueuedChange {
     Removal,
 }
 
-/// A try that has failed, and the definition that was there then: it says nothing about another.
+/// A failed build, and the definition it was built from: the failure says nothing about another
+/// definition.
 #[derive(Debug)]
 struct FailedBuild {
     error: Error,
@@ -40,7 +41,7 @@ pub(crate) enum BuildStatus {
     Failed(Error),
 }
 
-/// A place in the queue of a name, given up when it goes out of scope.
+/// An entry in the queue of a name. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct QueueEntry {
     builds: BuildQueues,
@@ -63,7 +64,7 @@ impl BuildQueues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues up. Whoever does so later waits for this one.
+    /// Adds a change to the queue. Later changes of the name wait for it.
     pub(crate) fn enqueue(&self, name: &str, change: QueuedChange) -> QueueEntry {
         let mut all = self.all();
         let build = all.entry(name.to_owned()).or_default();
@@ -78,24 +79,24 @@ impl BuildQueues {
         QueueEntry { builds: self.clone(), name: name.to_owned(), number }
     }
 
-    /// How far the order is that has its turn.
+    /// Sets the progress of the change that has the turn.
     pub(crate) fn set_progress(&self, name: &str, progress: &Progress) {
         if let Some(build) = self.all().get_mut(name) {
             build.progress = progress.to_string();
         }
     }
 
-    /// Forgets that the last try has failed; says whether it had.
+    /// Forgets the failure of the last build. Returns whether there was one.
     pub(crate) fn clear_failure(&self, name: &str) -> bool {
         self.all().get_mut(name).and_then(|build| build.failed.take()).is_some()
     }
 
-    /// The names of which there may be something to say.
+    /// The names that may have a status.
     pub(crate) fn names(&self) -> Vec<String> {
         self.all().keys().cloned().collect()
     }
 
-    /// What there is to say of a name whose definition has this stamp.
+    /// The build status of a name whose definition has this stamp.
     pub(crate) fn status(&self, name: &str, stamp: Option<DefinitionStamp>) -> Option<BuildStatus> {
         let all = self.all();
         let build = all.get(name)?;
@@ -108,16 +109,16 @@ impl BuildQueues {
 }
 
 impl QueueEntry {
-    /// Waits until all who came before are done.
+    /// Waits until all earlier changes are done.
     pub(crate) async fn wait_for_turn(&self) {
         let queue = self.builds.all().get(&self.name).map(|build| build.queue.subscribe());
         if let Some(mut queue) = queue {
-            // It cannot end as long as somebody is in it.
+            // The channel cannot close while this entry exists.
             let _ = queue.wait_for(|queue| queue.keys().next() == Some(&self.number)).await;
         }
     }
 
-    /// The order was carried out, or not; `stamp` is of the definition that is there now.
+    /// Ends the change with its result; `stamp` is that of the current definition.
     pub(crate) fn record_result(self, fault: Option<Error>, stamp: Option<DefinitionStamp>) {
         if let Some(build) = self.builds.all().get_mut(&self.name) {
             build.failed = fault.map(|fault| FailedBuild { error: fault, stamp });

@@ -1,5 +1,5 @@
-//! How many sandboxes there may be. A request that finds no room waits in a short queue, first come
-//! first served; one that finds the queue full is told so at once.
+//! Limits the number of sandboxes. A request that finds no capacity waits in a short queue, first
+//! come first served; if the queue is full, it is refused at once.
 
 use crate::config::Config;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use types::{Error, ErrorCode};
 
 #[derive(Debug)]
 pub(crate) struct Capacity {
-    /// Fair: whoever waits is served before whoever comes.
+    /// Fair: waiting requests are served before new ones.
     permits: Arc<Semaphore>,
     max: u32,
     queue_max: usize,
@@ -29,7 +29,7 @@ pub struct EngineLoad {
     pub waiting: usize,
 }
 
-/// Room for one sandbox, given back when dropped.
+/// Capacity for one sandbox. Dropping it releases the capacity.
 #[derive(Debug)]
 pub(crate) struct CapacityPermit {
     _permit: OwnedSemaphorePermit,
@@ -106,14 +106,14 @@ impl Capacity {
         if *self.stopping.borrow() { Err(Self::stopping_error()) } else { Ok(()) }
     }
 
-    /// From now on nothing is let in.
+    /// Refuses all requests from now on.
     pub(crate) fn stop(&self) {
         self.stopping.send_replace(true);
     }
 
-    /// Returns when every sandbox has given its room back.
+    /// Waits until every sandbox has released its capacity.
     pub(crate) async fn wait_until_empty(&self) {
-        // An error would say that nobody can have any.
+        // An error means that the semaphore is closed and has no permits to give.
         let _ = self.permits.acquire_many(self.max).await;
     }
 }

@@ -1,7 +1,7 @@
-//! The environments as people look after them: listed, added, replaced, removed, collected.
+//! Management of environments: list, add, replace, remove, collect.
 //!
-//! One that is added is built and started before its name stands for it, so that whatever fails on
-//! the way leaves what was there before.
+//! A new environment is built and started before its name refers to it, so that a failure on the
+//! way leaves the previous one in place.
 
 use crate::build_queues::{BuildStatus, QueuedChange};
 use crate::engine::Engine;
@@ -17,13 +17,13 @@ use types::{
     Environment, EnvironmentOrigin, EnvironmentStatus, Error, ErrorCode, InstalledPackage,
 };
 
-/// All environments that can be asked for, without their definitions and locks.
+/// Lists all environments, without their definitions and locks.
 pub fn list(environments: &Environments, python: Option<&PythonChoice>) -> Vec<Environment> {
     let names = environments.names().into_iter();
     names.map(|name| describe_or_failed(environments, python, &name)).map(without_texts).collect()
 }
 
-/// One environment, with its definition and its lock.
+/// Describes one environment, with its definition and its lock.
 pub fn describe(
     environments: &Environments,
     python: Option<&PythonChoice>,
@@ -33,7 +33,7 @@ pub fn describe(
     Ok(describe_recipe(environments, python, &recipe))
 }
 
-/// A definition that cannot be read any more is shown as one that has failed.
+/// An environment whose definition is no longer readable has the status failed.
 fn describe_or_failed(
     environments: &Environments,
     python: Option<&PythonChoice>,
@@ -116,7 +116,7 @@ impl BuildStatus {
                 progress: Some(progress),
                 ..known
             },
-            // What was built before serves, so that it has not become another.
+            // The previous build still serves, so its status does not change.
             Self::Failed(fault) => {
                 let status = match known.status {
                     EnvironmentStatus::Unbuilt => EnvironmentStatus::Failed,
@@ -134,7 +134,7 @@ impl Engine {
         self.environment_cache.find(&self.config, name).map(drop)
     }
 
-    /// The exact packages that the name stands for now.
+    /// The exact packages that the name refers to.
     pub fn lock_of(&self, name: &str) -> Result<String, Error> {
         Ok(self.environment_cache.find(&self.config, name)?.lock().to_owned())
     }
@@ -174,10 +174,11 @@ impl Engine {
         self.builds.status(name, stamp).or_else(failed)
     }
 
-    /// Builds what was ordered, starts it, and lets its name stand for it. Sandboxes that were made
-    /// before keep what they have, and no request has to wait that the one before can serve.
+    /// Builds the requested environment, starts it, and then points its name to it. Existing
+    /// sandboxes keep their environment, and requests that the previous one can serve do not wait.
     ///
-    /// It is said to be building from the call on, before anybody waits for what is given.
+    /// The environment has the status building from the call on, before the returned future is
+    /// polled.
     pub fn add_environment(
         self: &Arc<Self>,
         order: BuildRequest,
@@ -200,7 +201,7 @@ impl Engine {
         }
     }
 
-    /// Whether an environment that is built can also be started.
+    /// Checks that a built environment also starts.
     pub async fn check_starts(&self, recipe: &Recipe) -> Result<(), Error> {
         let environments = self.environment_cache.environments(&self.config)?;
         build_and_start(&self.config, environments, recipe.clone(), |_| {})
@@ -233,8 +234,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes an environment, once it is built if it is just being; of one that ships, what was built.
-    /// What is in use of it goes later.
+    /// Removes an environment, after its build if one is in progress. For an environment that ships
+    /// with Belljar it removes the build only. Parts that are in use are removed later.
     pub async fn remove_environment(&self, name: &str) -> Result<(), Error> {
         let environments = self.environment_cache.environments(&self.config)?;
         let turn = self.builds.enqueue(name, QueuedChange::Removal);
@@ -249,14 +250,14 @@ impl Engine {
         }
     }
 
-    /// Removes environments that nobody needs any more.
+    /// Removes environments that are no longer needed.
     pub async fn remove_unused_environments(&self) -> Result<Vec<String>, Error> {
         let environments = self.environment_cache.environments(&self.config)?;
         run_blocking(move || environments.remove_unused(SystemTime::now())).await
     }
 }
 
-/// Whoever orders an environment chooses its Python, unlike those who run code in it.
+/// Unlike a caller that runs code, the caller that adds an environment chooses its Python.
 fn not_made(error: &BuildError) -> Error {
     match error {
         BuildError::NoPython { .. }
@@ -269,7 +270,7 @@ fn not_made(error: &BuildError) -> Error {
     }
 }
 
-/// What was built does not start, most often for a module of `preload`.
+/// The built environment does not start, most often because of a module in `preload`.
 fn not_started(fault: Error) -> Error {
     let message = format!("the environment is built and does not start: {}", fault.message);
     Error { message, ..fault }

@@ -1,4 +1,4 @@
-//! A command as the sandbox is asked to do it: a cell, a script, or the call of a function.
+//! A command as a request to the sandbox: a cell, a script, or the call of a function.
 
 use crate::command::{Command, EntryPoint, FileContent, InputFile};
 use sandbox::{Cell, FunctionArguments, PythonCall, SandboxTask};
@@ -6,21 +6,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::slice;
 
-/// Where code finds itself.
+/// The working directory of code.
 const WORKING_DIRECTORY: &str = "/workspace";
 const UNNAMED_SCRIPT: &str = "script.py";
-/// What an answer is bound to.
+/// The name that code binds its result to.
 const ANSWER: &str = "result";
-/// Tell code in which session it runs, and for whom.
+/// Variables that tell code its session and its principal.
 const SESSION_VARIABLE: &str = "BELLJAR_SESSION";
 const PRINCIPAL_VARIABLE: &str = "BELLJAR_PRINCIPAL";
 
-/// Owns what [`Work`] only borrows.
+/// Owns the data that [`SandboxTask`] borrows.
 pub(crate) struct CodeJob<'a> {
     task: CodeJobKind<'a>,
-    /// Environment variables of all that runs in this place.
+    /// Environment variables of everything that runs in this sandbox.
     variables: BTreeMap<String, String>,
-    /// Environment variables for it alone.
+    /// Environment variables of this execution only.
     passing: BTreeMap<String, String>,
 }
 
@@ -41,7 +41,7 @@ enum CodeJobKind<'a> {
 }
 
 impl<'a> CodeJob<'a> {
-    /// `number` tells it from the others in its session, all of which are told `variables`.
+    /// `number` identifies it within its session. Every execution there gets `variables`.
     pub(crate) fn new(
         command: &'a Command,
         number: u64,
@@ -87,10 +87,11 @@ impl<'a> CodeJob<'a> {
         match (&task, command.session) {
             (CodeJobKind::Call(call), _) => {
                 variables.extend(command.variables.clone());
-                // Whoever calls a tool does not change what its author has given it.
+                // The caller of a tool cannot override the variables that its author set.
                 variables.extend(call.variables().clone());
             }
-            // Nothing comes after it, and what it leaves behind, such as a thread, is still its own.
+            // Nothing runs after it in this sandbox, and its leftovers, such as a thread, are its
+            // own.
             (_, None) => variables.extend(command.variables.clone()),
             (_, Some(_)) => passing.clone_from(&command.variables),
         }
@@ -146,8 +147,8 @@ impl<'a> CodeJob<'a> {
     }
 }
 
-/// The files that a command brings, its script among them: a script may open `__file__`, look for
-/// its data beside it, and be imported by the children it spawns.
+/// Takes the input files of a command, including its script: a script may open `__file__`, look for
+/// data beside it, and be imported by child processes.
 pub(crate) fn take_input_files(command: &mut Command) -> Vec<InputFile> {
     let mut files = std::mem::take(&mut command.files);
     if let EntryPoint::Script { code, argv } = &command.entry {
@@ -159,7 +160,7 @@ pub(crate) fn take_input_files(command: &mut Command) -> Vec<InputFile> {
     files
 }
 
-/// Where a script will seem to have been started from.
+/// The path that a script seems to have been started from.
 fn script_name(argv: &[String]) -> String {
     let given = argv.first().map_or(UNNAMED_SCRIPT, String::as_str);
     let name = Path::new(given).file_name().and_then(|name| name.to_str());

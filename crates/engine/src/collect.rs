@@ -1,8 +1,8 @@
-//! What the code has left in its working directory.
+//! Collects the files that code created in its working directory.
 //!
-//! Each file is read once: what is hashed is what is brought. The bytes of all of them together and
-//! the time that they take are bounded, and what is left out is named with its reason. Values that code
-//! was given are not brought out, neither in a name nor in a file.
+//! Each file is read once, so the hashed bytes are the collected ones. The total bytes and the time
+//! are bounded, and files left out are listed with the reason. Secret values do not leave the
+//! sandbox, neither in a file name nor in a file.
 
 use crate::command::{FileCollection, StagingDirectory};
 use crate::redact::OutputRedactor;
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
 use types::{FileKind, OutputFile, SkippedFile};
 
-/// Of all the files of one execution together. The working directory is bounded as well, but files
-/// with holes can be longer than all of it.
+/// Limit for all files of one execution together. The working directory is bounded as well, but
+/// sparse files can be longer than all of it.
 const FILES_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// With what else there is to do, the reply comes within five seconds of the end of the code.
+/// Together with the other steps, the reply comes within five seconds after the code ends.
 const COLLECTING_MAX: Duration = Duration::from_secs(3);
 const PIECE_BYTES: usize = 64 * 1024;
-/// Names of files left out that a record carries.
+/// Maximum number of skipped file names in a record.
 const SKIPPED_MAX: usize = 100;
-/// What code has made is nobody's business but the caller's.
+/// Only the caller may read files that its code created.
 const COPY_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
@@ -62,7 +62,7 @@ pub(crate) async fn collect_files(
     let Ok(files) = sandbox.directory() else {
         return collected;
     };
-    // Reading can take a second, and other executions are served by the same threads.
+    // Reading can take a second, and the same threads serve other executions.
     let looking = spawn_blocking(move || (files.snapshot(), files));
     let Ok((listing, files)) = looking.await else {
         return collected;
@@ -89,11 +89,11 @@ struct FileCollector {
     piece: Vec<u8>,
     copies: usize,
     redactor: OutputRedactor,
-    /// Names that were given in the place of others.
+    /// Names that replaced others.
     used_names: HashSet<String>,
 }
 
-/// Where the bytes of one file go while they are hashed.
+/// Destination of the bytes of one file while they are hashed.
 enum CopyTarget {
     Nowhere,
     Memory(Vec<u8>),
@@ -144,7 +144,7 @@ impl FileCollector {
         collected
     }
 
-    /// As it is called outside, where no two files have one name.
+    /// The name of a file outside of the sandbox, which is unique there.
     fn public_name(&mut self, name: String) -> String {
         let clean = self.redactor.redact_text(&name).into_owned();
         if clean == name {
@@ -193,7 +193,7 @@ impl FileCollector {
         Ok(CopyTarget::Staged(options.open(&path).map_err(CollectError::Write)?, path))
     }
 
-    /// To its end, which may move while it is read.
+    /// Reads to the end of the file, which may move meanwhile.
     fn read(
         &mut self,
         mut file: File,
@@ -205,7 +205,7 @@ impl FileCollector {
         let mut bring = |piece: &[u8]| {
             hash.update(piece);
             brought += piece.len() as u64;
-            // What stands in the place of a value can be longer than it.
+            // The replacement of a secret can be longer than the secret.
             if brought > most {
                 return Err(CollectError::TooLarge { size: brought, most });
             }
@@ -246,7 +246,7 @@ impl CopyTarget {
         }
     }
 
-    /// Half a file is none.
+    /// Removes a partial copy.
     fn discard(self) {
         if let Self::Staged(_, path) = self {
             let _ = fs::remove_file(path);

@@ -1,4 +1,4 @@
-//! What can be asked of the engine, checked as far as it can be without a sandbox.
+//! Requests to the engine, validated as far as that is possible without a sandbox.
 
 use crate::config::ExpiryRequest;
 use crate::egress::EgressHandler;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use types::{ExecutionId, LimitsRequest, OperatorCaps, SandboxId};
 use uuid::Uuid;
 
-/// More than any program that a model or a person writes by hand, and less than what a compiler
-/// in a sandbox of the usual size would choke on.
+/// More than any program that a model or a person writes by hand, and less than a compiler in a
+/// sandbox of the default size can handle.
 const CODE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Source text that can be given to a compiler: UTF-8, not empty, without NUL, and not too long.
+/// Source text for a compiler: UTF-8, not empty, without NUL, and not too long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Code(String);
 
@@ -54,24 +54,24 @@ impl Code {
     }
 }
 
-/// What is run, and how it is entered.
+/// The code to run, and how it is started.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EntryPoint {
-    /// As in a notebook: the value of a last expression is a result.
+    /// Like a notebook cell: the value of a last expression is a result.
     Cell(Code),
-    /// As a cell whose result is what it binds to the name `result`, if it does.
+    /// Like a cell, whose result is the value it binds to the name `result`, if any.
     ResultCell(Code),
-    /// As `python3 FILE ARGS`.
+    /// Like `python3 FILE ARGS`.
     Script { code: Code, argv: Vec<String> },
-    /// The same, started in a directory of [`Config::mounts`](crate::Config::mounts) where the file
-    /// already is. Its path from there is the first of `argv`.
+    /// Like `Script`, started in a directory of [`Config::mounts`](crate::Config::mounts) that
+    /// already has the file. Its path from there is the first of `argv`.
     ScriptIn { directory: String, code: Code, argv: Vec<String> },
-    /// As a module of which one function is called, with arguments that conform to its contract.
+    /// A module of which one function is called, with arguments that conform to its contract.
     Call(Box<contract::ValidatedCall>),
 }
 
 impl EntryPoint {
-    /// As a record says it.
+    /// The name of the entry point in records.
     pub fn name(&self) -> &str {
         match self {
             Self::Cell(_) => "cell",
@@ -81,7 +81,7 @@ impl EntryPoint {
         }
     }
 
-    /// The tool that is called, if it is one.
+    /// The name of the called tool, if the code is one.
     pub fn tool(&self) -> Option<&str> {
         match self {
             Self::Call(call) => Some(call.tool()),
@@ -105,16 +105,16 @@ impl EntryPoint {
 /// A file for the working directory.
 #[derive(Debug, Clone)]
 pub struct InputFile {
-    /// Its name there.
+    /// Its name in the working directory.
     pub name: String,
     pub content: FileContent,
 }
 
-/// Where the bytes of a file are.
+/// Source of the bytes of a file.
 #[derive(Debug, Clone)]
 pub enum FileContent {
     Bytes(Vec<u8>),
-    /// Open, and read from where it is.
+    /// An open file, read from its current position.
     File(Arc<File>),
 }
 
@@ -133,22 +133,22 @@ impl From<Vec<u8>> for FileContent {
     }
 }
 
-/// What becomes of the files that the code makes, besides that the record names them.
+/// How files that the code creates are returned, besides their names in the record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum FileCollection {
     #[default]
     Nothing,
     /// Their content, in memory.
     Contents,
-    /// A copy of each in a directory of the caller's, where they are called `0`, `1` and so on. It
-    /// is made when there is something to copy.
+    /// A copy of each in a directory of the caller, named `0`, `1` and so on. The directory is
+    /// created when there is something to copy.
     Staged(StagingDirectory),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagingDirectory {
     pub directory: PathBuf,
-    /// Of all copies together. A file with holes counts, and takes, its whole length.
+    /// Limit for all copies together. A sparse file counts, and takes, its whole length.
     pub bytes_max: u64,
 }
 
@@ -156,32 +156,32 @@ pub struct StagingDirectory {
 #[derive(Debug, Clone)]
 pub struct Command {
     pub id: ExecutionId,
-    /// Who asks, as code is told it.
+    /// The principal of the caller, which code can read.
     pub principal: Option<String>,
-    /// In this session, or in a sandbox that lives for this execution only.
+    /// The session to run in. Without one, the sandbox lives for this execution only.
     pub session: Option<SandboxId>,
-    /// Of a fresh sandbox; a session has its own.
+    /// Environment of a fresh sandbox; a session has its own.
     pub environment: String,
     pub entry: EntryPoint,
     pub files: Vec<InputFile>,
-    /// What is absent is as the tool asks for it, as the session has it, or as it is by default.
+    /// Absent limits come from the tool, from the session, or from the defaults, in this order.
     pub limits: LimitsRequest,
-    /// The most that its limits can be, if that is less than the engine allows.
+    /// Upper bounds of its limits, if lower than the engine's.
     pub caps: Option<OperatorCaps>,
     pub collect_files: FileCollection,
-    /// Asked when the code wants packages; it can have none without.
+    /// Handles requests of the code for packages; without it code can install none.
     pub installer: Option<InstallHandler>,
-    /// Environment variables for this execution, besides those of its session.
+    /// Environment variables of this execution, in addition to those of its session.
     pub variables: BTreeMap<String, String>,
-    /// Of a fresh sandbox, by which code reaches whom it may reach, nobody without; a session has its
-    /// own.
+    /// Serves the network access of a fresh sandbox; without it code reaches no host. A session has
+    /// its own.
     pub egress: Option<EgressHandler>,
-    /// Taken out of what comes back, besides the variables of a tool.
+    /// Removes secret values from output, in addition to the variables of a tool.
     pub redactor: OutputRedactor,
 }
 
 impl Command {
-    /// In a fresh sandbox, with an id of its own, and nothing asked for.
+    /// A command in a fresh sandbox, with a new id and default options.
     pub fn new(environment: impl Into<String>, entry: EntryPoint) -> Self {
         Self {
             id: ExecutionId::new(Uuid::now_v7()),
@@ -200,7 +200,7 @@ impl Command {
         }
     }
 
-    /// The limits that were asked for, by the caller or else by the author of the tool.
+    /// The limits that the caller requested, or else the author of the tool.
     pub(crate) fn limits(&self) -> LimitsRequest {
         let of_tool = match &self.entry {
             EntryPoint::Call(call) => call.wall_ms(),
@@ -216,24 +216,24 @@ impl Command {
 #[derive(Debug, Clone)]
 pub struct NewSession {
     pub id: SandboxId,
-    /// The first is 1. More says that there was memory under this id, and that it is lost.
+    /// The first is 1. A higher one says that a session of this id existed and lost its state.
     pub generation: u64,
     pub environment: String,
     pub limits: LimitsRequest,
-    /// The most that its limits can be, if that is less than the engine allows.
+    /// Upper bounds of its limits, if lower than the engine's.
     pub caps: Option<OperatorCaps>,
     pub expiry: ExpiryRequest,
     pub volumes: Vec<VolumeIn>,
-    /// Environment variables of all that is run in it.
+    /// Environment variables of everything that runs in it.
     pub variables: BTreeMap<String, String>,
-    /// By which code reaches whom it may reach; nobody without. It is given each sandbox that the
-    /// session has in its life.
+    /// Serves the network access of each sandbox that the session has in its life; without it code
+    /// reaches no host.
     pub egress: Option<EgressHandler>,
-    /// Taken out of what comes back from it.
+    /// Removes secret values from the session's output.
     pub redactor: OutputRedactor,
 }
 
-/// What the sandboxes of a session have besides their working directory.
+/// What the sandboxes of a session have in addition to their working directory.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxGrants {
     pub volumes: Vec<VolumeIn>,
@@ -244,11 +244,11 @@ pub struct SandboxGrants {
 
 impl NewSession {
     pub(crate) fn grants(&self) -> SandboxGrants {
-        let Self { volumes, variables, egress: outlet, redactor, .. } = self.clone();
-        SandboxGrants { volumes, variables, egress: outlet, redactor }
+        let Self { volumes, variables, egress, redactor, .. } = self.clone();
+        SandboxGrants { volumes, variables, egress, redactor }
     }
 
-    /// With an id of its own, and nothing asked for.
+    /// A session with a new id and default options.
     pub fn new(environment: impl Into<String>) -> Self {
         Self {
             id: SandboxId::new(Uuid::now_v7()),

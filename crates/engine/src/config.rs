@@ -1,4 +1,5 @@
-//! How an engine is set up. Doors read options and variables; the engine sees only this.
+//! Configuration of an engine. Servers and commands read options and variables; the engine sees
+//! only this.
 
 use crate::resources::HostResources;
 use crate::volumes::VolumeBase;
@@ -13,57 +14,58 @@ use types::{Error, ErrorCode, OperatorCaps, SandboxId};
 
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where environments and the runtime are kept.
+    /// Directory of environments and the runtime.
     pub data: PathBuf,
-    /// This program, which also becomes the warden.
+    /// This program, which also runs as the warden.
     pub warden_program: PathBuf,
-    /// A Python to be used instead of the newest one found, where an environment names none.
+    /// A Python that replaces the newest one found, where an environment names none.
     pub python: Option<PythonChoice>,
     pub preload: Preload,
     pub runner: RunnerSource,
-    /// Directories that every sandbox sees besides its environment, read-only. All that is in them
-    /// can be read by code, and a socket there could be spoken to.
+    /// Directories that every sandbox sees besides its environment, read-only. Code can read every
+    /// file in them, and could connect to a socket there.
     pub mounts: Vec<Mount>,
-    /// Certificates (PEM) that code inside trusts, in the place of the system's; those by default.
+    /// Certificates (PEM) that code inside trusts, instead of the system's, which are the default.
     pub certificates: Option<PathBuf>,
-    /// Where packages go that sessions install; without it nothing can be installed.
+    /// Directory of packages that sessions install; without it no session can install any.
     pub package_root: Option<Arc<PackageRoot>>,
-    /// Where volumes are; without it a session has none.
+    /// Directory of volumes; without it a session has none.
     pub volumes: Option<VolumeBase>,
-    /// Of all copies that sessions have of volumes, by their quotas: memory of the server's own.
+    /// Limit of the sum of the quotas of all copies of volumes in sessions. They use the server's
+    /// memory.
     pub volumes_bytes_max: u64,
-    /// Walls that the operator has agreed to do without, each shown in every result.
+    /// Isolation layers that the operator allows to be missing; every result lists them.
     pub allowed_missing_layers: Vec<IsolationLayer>,
-    /// All that code may import besides the standard library; everything if absent.
+    /// Modules that code may import besides the standard library; all if absent.
     pub imports: Option<Vec<String>>,
     pub caps: OperatorCaps,
-    /// Sandboxes that may exist at once.
+    /// Maximum number of sandboxes at once.
     pub sandboxes_max: u32,
-    /// Requests that may wait for one of them; one more is refused at once.
+    /// Requests that may wait for a sandbox; one more is refused at once.
     pub queue_max: usize,
     pub queue_wait: Duration,
-    /// Warmed sandboxes kept waiting, for each environment in use.
+    /// Warm sandboxes kept ready, for each environment in use.
     pub pool_ready: usize,
-    /// Empty jails kept waiting, for each environment in use.
+    /// Empty jails kept ready, for each environment in use.
     pub jails_ready: usize,
     pub rotate_after_spawns: u64,
     pub rotate_after: Duration,
-    /// Of a session that asks for nothing else, and the most that one can ask for.
+    /// Default expiry of a session, and the longest one that it can request.
     pub expiry: Expiry,
-    /// Told of each session that ends though nobody has closed it.
+    /// Receives each session that ends without having been closed.
     pub session_ended: Option<UnboundedSender<SessionEnded>>,
 }
 
-/// When a session is closed though nobody has asked for it.
+/// When the engine closes a session by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expiry {
-    /// Without having been used.
+    /// Closed after this time without use.
     pub idle: Duration,
-    /// Since it was opened, however busy it is.
+    /// Closed this long after it was opened, however busy it is.
     pub absolute: Duration,
 }
 
-/// When a session should be closed by itself; what is absent stays as it is.
+/// A change of the expiry of a session; absent fields stay as they are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExpiryRequest {
     pub idle: Option<Duration>,
@@ -71,7 +73,7 @@ pub struct ExpiryRequest {
 }
 
 impl ExpiryRequest {
-    /// `present` with what was asked for, if the operator allows it.
+    /// Applies the request to `present`, if the operator's maximum allows it.
     pub(crate) fn resolve(self, present: Expiry, most: Expiry) -> Result<Expiry, Error> {
         for (name, asked, most) in
             [("idle", self.idle, most.idle), ("absolute", self.absolute, most.absolute)]
@@ -91,7 +93,7 @@ impl ExpiryRequest {
     }
 }
 
-/// A session that has ended by itself.
+/// A session that the engine has closed by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionEnded {
     pub id: SandboxId,
@@ -100,14 +102,14 @@ pub struct SessionEnded {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndReason {
-    /// Nobody has used it.
+    /// It was unused for too long.
     Idle,
-    /// It was as old as a session may become.
+    /// It reached the maximum age of a session.
     Age,
 }
 
 impl Config {
-    /// For one caller at a command line: nothing waits, and nothing is imported in advance.
+    /// For one caller at a command line: nothing is kept ready, and nothing is imported in advance.
     pub fn for_command_line(data: PathBuf, helper: PathBuf) -> Self {
         Self {
             preload: Preload::Nothing,
@@ -118,7 +120,7 @@ impl Config {
         }
     }
 
-    /// For a process that serves many.
+    /// For a server with many callers.
     pub fn for_server(data: PathBuf, helper: PathBuf) -> Self {
         Self {
             data,
@@ -130,15 +132,15 @@ impl Config {
             certificates: None,
             package_root: None,
             volumes: None,
-            // Sixteen of the usual quota, beside what sandboxes have.
+            // Sixteen times the default quota, in addition to the memory of sandboxes.
             volumes_bytes_max: 4 * 1024 * 1024 * 1024,
             allowed_missing_layers: Vec::new(),
             imports: None,
             caps: HostResources::detect().caps(),
             sandboxes_max: 256,
-            // A burst that a few seconds can serve; what is longer is a load that must be shed.
+            // A burst that takes a few seconds to serve; a longer one is a load to shed.
             queue_max: 64,
-            // Most executions end sooner than that, and a caller gives up later.
+            // Most executions end sooner than that, and callers give up later.
             queue_wait: Duration::from_secs(5),
             pool_ready: 2,
             jails_ready: 8,

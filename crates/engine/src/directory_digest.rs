@@ -1,8 +1,9 @@
-//! The digest of a working directory: whether it is still what somebody was shown.
+//! The digest of a working directory. It shows whether the directory has changed since it was shown
+//! to an approver.
 //!
-//! Names, sizes and contents of regular files count, as the collector reads them, and the names of what
-//! else is there. What is read is bounded by bytes and not by time, so that the same files have the same
-//! digest on a busy machine.
+//! The digest covers names, sizes and contents of regular files, as the collector reads them, and
+//! the names of other entries. It is bounded by bytes and not by time, so that the same files have
+//! the same digest on a busy machine.
 
 use crate::files::{directory_error, file_error};
 use sandbox::{DirectoryListing, SandboxDirectory};
@@ -11,12 +12,12 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use types::{Error, ErrorCode};
 
-/// Bytes whose content counts, in the order of names: a fraction of a second. A file beyond that counts with
-/// its size, its inode and when it was changed last, which code cannot set back.
+/// Bytes whose content counts, in the order of names: a fraction of a second. A file beyond that
+/// counts with its size, its inode and its ctime, which code cannot set back.
 const CONTENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Takes up to a fraction of a second: not for a thread that serves.
+/// Takes up to a fraction of a second: do not call it on a thread that serves requests.
 pub(crate) fn digest_directory(files: &SandboxDirectory) -> Result<String, Error> {
     let listing = files.list();
     if !listing.is_complete() {
@@ -54,7 +55,7 @@ fn hash_contents(
     Ok(())
 }
 
-/// Not more than the size that it had when the directory was listed.
+/// Reads at most the size that the file had when the directory was listed.
 fn content(file: File, size: u64, piece: &mut [u8]) -> Result<[u8; 32], Error> {
     let (mut file, mut hash) = (file.take(size), Sha256::new());
     loop {
@@ -67,7 +68,7 @@ fn content(file: File, size: u64, piece: &mut [u8]) -> Result<[u8; 32], Error> {
     }
 }
 
-/// With its length, so that nothing moves from one field to the next.
+/// Hashes the length too, so that bytes cannot move from one field to the next.
 fn hash_field(digest: &mut Sha256, bytes: &[u8]) {
     digest.update((bytes.len() as u64).to_be_bytes());
     digest.update(bytes);

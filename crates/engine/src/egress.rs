@@ -1,7 +1,8 @@
-//! The outlet of a sandbox: the one socket by which code inside can reach somebody outside.
+//! The proxy socket of a sandbox: the only socket through which code inside can reach the network.
 //!
-//! Who serves it, and whom they let code reach, is decided elsewhere. Here it is given to them once for
-//! each sandbox, and never outlives it. Without somebody to serve it, it is closed before any code runs.
+//! An [`EgressHandler`] serves it and decides which hosts code can reach. The engine hands it the
+//! socket once per sandbox, and the handler's guard never outlives the sandbox. Without a handler
+//! the socket is closed before any code runs.
 
 use jail::PROXY_PORT;
 use sandbox::Sandbox;
@@ -11,16 +12,16 @@ use std::fmt;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-/// Where code finds the certificates of [`Config::certificates`](crate::Config::certificates).
+/// Path of the certificates of [`Config::certificates`](crate::Config::certificates) inside.
 pub(crate) const INSIDE_CERTIFICATES: &str = "/etc/ssl/belljar.pem";
 
-/// Variables by which clients are told of a proxy. Some read only the one spelling, some the other.
+/// Variables that configure a proxy. Some clients read only one spelling, some only the other.
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 const NO_PROXY_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
-/// What is inside is not asked for outside.
+/// Hosts inside the sandbox, which clients reach without the proxy.
 const NO_PROXY: &str = "localhost,127.0.0.1,::1";
-/// Variables by which clients are told whom to trust: OpenSSL and with it Python, requests, curl, git,
+/// Variables that configure trusted certificates: OpenSSL and with it Python, requests, curl, git,
 /// the SDKs of AWS, Node.js, gRPC.
 const CERTIFICATE_VARIABLES: [&str; 7] = [
     "SSL_CERT_FILE",
@@ -32,15 +33,15 @@ const CERTIFICATE_VARIABLES: [&str; 7] = [
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 ];
 
-/// Serves the outlet of each sandbox that it is given, for somebody whose code runs there.
+/// Serves the proxy socket of each sandbox that it receives.
 #[derive(Clone)]
 pub struct EgressHandler(Arc<dyn Fn(TcpListener) -> EgressGuard + Send + Sync>);
 
-/// Held as long as the sandbox lives: when it is dropped, the outlet must be closed.
+/// Held as long as the sandbox lives. Dropping it must close the proxy socket.
 pub type EgressGuard = Box<dyn Any + Send>;
 
 impl EgressHandler {
-    /// `serve` is called inside the runtime, with a socket that does not block, and must not wait.
+    /// The engine calls `serve` inside the runtime, with a non-blocking socket. It must not block.
     pub fn new(serve: impl Fn(TcpListener) -> EgressGuard + Send + Sync + 'static) -> Self {
         Self(Arc::new(serve))
     }
@@ -52,16 +53,16 @@ impl fmt::Debug for EgressHandler {
     }
 }
 
-/// Gives away the outlet of a sandbox that nothing has run in, or closes it.
+/// Hands the proxy socket of a fresh sandbox to the handler, or closes it.
 pub(crate) fn serve_proxy_socket(
     sandbox: &mut Sandbox,
-    outlet: Option<&EgressHandler>,
+    handler: Option<&EgressHandler>,
 ) -> Option<EgressGuard> {
     let listener = sandbox.take_proxy_socket()?;
-    outlet.map(|EgressHandler(serve)| serve(listener))
+    handler.map(|EgressHandler(serve)| serve(listener))
 }
 
-/// What programs inside a sandbox with an outlet are told of it.
+/// Variables that tell programs inside a sandbox about its proxy.
 pub(crate) fn proxy_variables() -> BTreeMap<String, String> {
     let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
     let proxies = PROXY_VARIABLES.map(|name| (name.to_owned(), proxy.clone()));
@@ -69,8 +70,8 @@ pub(crate) fn proxy_variables() -> BTreeMap<String, String> {
     proxies.into_iter().chain(exceptions).collect()
 }
 
-/// What programs are told of the certificates, from their start: some read them while they are
-/// imported, and that may be before a sandbox is anybody's.
+/// Variables that tell programs about the certificates. They are set at the start: some programs
+/// read them at import, possibly before a sandbox is leased.
 pub(crate) fn certificate_variables() -> impl Iterator<Item = (String, String)> {
     CERTIFICATE_VARIABLES.into_iter().map(|name| (name.into(), INSIDE_CERTIFICATES.into()))
 }

@@ -1,4 +1,4 @@
-//! The engine: what it keeps, and everything about sessions but running code in them.
+//! The engine: its state, and everything about sessions except running code in them.
 
 use crate::build_queues::BuildQueues;
 use crate::capacity::{Capacity, EngineLoad};
@@ -25,12 +25,12 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use types::{Error, ErrorCode, ExecutionId, Limits, LimitsRequest, OperatorCaps, SandboxId};
 
-/// How often expired sessions are looked for.
+/// How often the engine looks for expired sessions.
 const EXPIRY_CHECK: Duration = Duration::from_millis(500);
-/// Enough that whoever comes back to a session the next day is still told what became of it.
+/// Enough that a caller that comes back to a session the next day still learns that it expired.
 const EXPIRED_REMEMBERED: usize = 1024;
-/// How long code may take to end that was asked to, and what it leaves to be gone: more than the
-/// longest grace that an interrupt gives.
+/// How long cancelled code may take to end, and its sandbox to be removed: more than the longest
+/// grace period of an interrupt.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct Engine {
     pub(crate) volume_locks: VolumeLocks,
     volumes_budget: Arc<VolumeMemoryBudget>,
     sessions: Mutex<HashMap<SandboxId, Arc<LiveSession>>>,
-    /// The last ones that were closed because nobody used them, for a better answer.
+    /// The sessions that expired last, for a better error message.
     expired: Mutex<VecDeque<SandboxId>>,
 }
 
@@ -74,7 +74,7 @@ impl Engine {
         engine
     }
 
-    /// Builds the environment and starts its Python, unless that was done before.
+    /// Builds the environment and starts its Python, if not done yet.
     pub async fn prepare(
         &self,
         environment: &str,
@@ -84,7 +84,7 @@ impl Engine {
         Ok(ready.versions())
     }
 
-    /// How the same Python is started without walls, for those who measure what walls cost.
+    /// How to start the same Python without isolation, to measure the cost of the layers.
     pub async fn unsandboxed_python(&self, environment: &str) -> Result<UnsandboxedPython, Error> {
         self.environment_cache
             .get(&self.config, environment, |_| {})
@@ -92,12 +92,12 @@ impl Engine {
             .unsandboxed_python(&self.config)
     }
 
-    /// How many warmed sandboxes of an environment wait now.
+    /// The number of warm sandboxes of an environment that are ready.
     pub async fn ready_sandboxes(&self, environment: &str) -> Result<usize, Error> {
         Ok(self.environment_cache.get(&self.config, environment, |_| {}).await?.pool.ready_count())
     }
 
-    /// Memory that the session alone uses: what ending it would give back.
+    /// The session's private memory: closing it would free that much.
     pub async fn memory_of(&self, id: SandboxId) -> Result<u64, Error> {
         Ok(self.session(id)?.lease(StopHandle::default())?.private_bytes())
     }
@@ -127,19 +127,19 @@ impl Engine {
         let limits = limits::resolve_for_sandbox(&caps, &request.limits)?;
         let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
         self.environment_cache.find(&self.config, &request.environment)?;
-        let slot = self.capacity.acquire().await?;
-        let equipment = self.reserve_grants(request.grants())?;
+        let permit = self.capacity.acquire().await?;
+        let reserved = self.reserve_grants(request.grants())?;
         let ready = self.environment_cache.get(&self.config, &request.environment, |_| {}).await?;
-        let home = self.attach_sandbox(&ready, &limits, &equipment.grants).await?;
+        let handle = self.attach_sandbox(&ready, &limits, &reserved.grants).await?;
         let parts = SessionParts {
             id,
             generation,
             limits,
             expiry,
             environment: ready,
-            grants: equipment,
-            handle: home,
-            permit: slot,
+            grants: reserved,
+            handle,
+            permit,
         };
         let session = Arc::new(LiveSession::new(parts));
         match self.sessions().entry(id) {
@@ -150,31 +150,31 @@ impl Engine {
             }
         };
         if let Err(stopping) = self.capacity.check_open() {
-            // Whoever stops the engine may have looked for sessions before this one was there.
+            // A concurrent shutdown may have listed the sessions before this one was inserted.
             let _ = self.close(id).await;
             return Err(stopping);
         }
         Ok(session.info())
     }
 
-    /// A sandbox with the volumes of its session, brought up to date.
+    /// Leases a sandbox and attaches the volumes of its session, refreshed.
     pub(crate) async fn attach_sandbox(
         &self,
         ready: &RunningEnvironment,
         limits: &Limits,
-        lent: &SandboxGrants,
+        grants: &SandboxGrants,
     ) -> Result<SandboxHandle, Error> {
-        let (volumes, outlet, redactor) =
-            (&lent.volumes, lent.egress.as_ref(), lent.redactor.clone());
+        let (volumes, egress, redactor) =
+            (&grants.volumes, grants.egress.as_ref(), grants.redactor.clone());
         if volumes.is_empty() {
             let leased = ready.pool.lease(limits).await;
             let mut sandbox = leased.map_err(|error| spawn_error(&error))?;
             sandbox.stay();
-            return Ok(SandboxHandle::new(sandbox, WritableVolumes::default(), outlet, redactor));
+            return Ok(SandboxHandle::new(sandbox, WritableVolumes::default(), egress, redactor));
         }
         let mounts: Vec<_> = volumes.iter().map(VolumeIn::mount).collect();
-        let born = ready.pool.spawn_with_volumes(limits, &mounts).await;
-        let mut sandbox = born.map_err(|error| spawn_error(&error))?;
+        let spawned = ready.pool.spawn_with_volumes(limits, &mounts).await;
+        let mut sandbox = spawned.map_err(|error| spawn_error(&error))?;
         sandbox.stay();
         let held =
             WritableVolumes::open(&sandbox, volumes, self.volume_base()?, &self.volume_locks);
@@ -185,10 +185,10 @@ impl Engine {
             )
         })?;
         held.refresh().await?;
-        Ok(SandboxHandle::new(sandbox, held, outlet, redactor))
+        Ok(SandboxHandle::new(sandbox, held, egress, redactor))
     }
 
-    /// The most that anybody can ask for.
+    /// The upper bounds of limits that a request can ask for.
     pub fn caps(&self) -> OperatorCaps {
         self.config.caps
     }
@@ -201,52 +201,52 @@ impl Engine {
         Ok(self.session(id)?.info())
     }
 
-    /// Changes when a session is closed by itself.
+    /// Changes when a session expires.
     pub fn set_expiry(&self, id: SandboxId, asked: ExpiryRequest) -> Result<SessionInfo, Error> {
         let session = self.session(id)?;
         session.set_expiry(asked.resolve(session.expiry(), self.config.expiry)?);
         Ok(session.info())
     }
 
-    /// Asks an execution to end, wherever it is on its way; says whether it was still on it. The
-    /// state of a session is kept if the code lets itself be interrupted.
+    /// Asks an execution to end, in whatever stage it is. Returns whether it was still in progress.
+    /// The session keeps its state if the code reacts to the interrupt.
     pub fn cancel(&self, id: ExecutionId) -> bool {
         self.executions.stop(id)
     }
 
-    /// Asks what the session is running to end. Says whether anything was running.
+    /// Asks the running execution of the session to end. Returns whether there was one.
     pub fn interrupt(&self, id: SandboxId) -> Result<bool, Error> {
         Ok(self.session(id)?.interrupt())
     }
 
-    /// What a session has besides its working directory.
+    /// The volumes of a session.
     pub fn volumes_of(&self, id: SandboxId) -> Result<Vec<VolumeIn>, Error> {
         Ok(self.session(id)?.grants().volumes)
     }
 
-    fn reserve_grants(&self, lent: SandboxGrants) -> Result<ReservedGrants, Error> {
-        let _reserved = self.volumes_budget.reserve(&lent.volumes)?;
-        Ok(ReservedGrants { grants: lent, _reserved })
+    fn reserve_grants(&self, grants: SandboxGrants) -> Result<ReservedGrants, Error> {
+        let _reserved = self.volumes_budget.reserve(&grants.volumes)?;
+        Ok(ReservedGrants { grants, _reserved })
     }
 
-    /// A new interpreter and an empty working directory for the session.
+    /// Gives the session a new interpreter and an empty working directory.
     pub async fn reset(&self, id: SandboxId) -> Result<u64, Error> {
         self.reset_with(id, self.session(id)?.grants()).await
     }
 
-    /// The same, with this instead of what it had besides its working directory.
-    pub async fn reset_with(&self, id: SandboxId, lent: SandboxGrants) -> Result<u64, Error> {
-        let mut turn = self.session(id)?.lease(StopHandle::default())?;
-        let (generation, sandbox) = turn.reset();
+    /// Like [`Engine::reset`], with new grants for the session.
+    pub async fn reset_with(&self, id: SandboxId, grants: SandboxGrants) -> Result<u64, Error> {
+        let mut lease = self.session(id)?.lease(StopHandle::default())?;
+        let (generation, sandbox) = lease.reset();
         if let Some(sandbox) = sandbox {
             sandbox.end().await;
         }
-        // What it had was given back before.
-        turn.set_grants(self.reserve_grants(lent)?);
+        // The old grants were released before.
+        lease.set_grants(self.reserve_grants(grants)?);
         Ok(generation)
     }
 
-    /// Ends the session; nothing of it is left when this returns.
+    /// Closes the session; nothing of it is left when this returns.
     pub async fn close(&self, id: SandboxId) -> Result<(), Error> {
         let session = self.session(id)?;
         self.sessions().remove(&id);
@@ -257,8 +257,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a sandbox of the environment and ends it: whether one can be had now. Where all are in use
-    /// nothing is tried, since that is not a failure.
+    /// Leases a sandbox of the environment and ends it, to check that this works. If all are in use
+    /// it tries nothing, since that is not a failure.
     pub async fn probe(&self, environment: &str) -> Result<(), Error> {
         if self.capacity.load().in_use >= self.capacity.load().max {
             return Ok(());
@@ -271,23 +271,23 @@ impl Engine {
         Ok(())
     }
 
-    /// How full it is.
+    /// How full the engine is.
     pub fn load(&self) -> EngineLoad {
         self.capacity.load()
     }
 
-    /// Whether nothing new is let in.
+    /// Whether the engine refuses new requests.
     pub fn is_stopping(&self) -> bool {
         self.capacity.check_open().is_err()
     }
 
-    /// Lets nothing in any more, gives what runs until `patience` is over to end, cancels the rest,
-    /// and closes every session. Nothing is left when this returns.
+    /// Refuses new requests, gives running ones until `patience` is over, cancels the rest, and
+    /// closes every session. Nothing is left when this returns.
     pub async fn shutdown(&self, patience: Duration) {
         self.capacity.stop();
         if timeout(patience, self.executions.wait_until_idle()).await.is_err() {
             self.executions.stop_all();
-            // Somebody may have been let in and never run; the sandboxes are counted below.
+            // An admitted command may never run; its sandbox is counted below.
             let _ = timeout(END_PATIENCE, self.executions.wait_until_idle()).await;
         }
         let ids: Vec<SandboxId> = self.sessions().keys().copied().collect();
@@ -302,7 +302,7 @@ impl Engine {
             }
         };
         let _ = timeout(END_PATIENCE, closed).await;
-        self.config.package_root.iter().for_each(|house| house.close());
+        self.config.package_root.iter().for_each(|root| root.close());
     }
 
     fn close_expired(&self) {
@@ -311,7 +311,8 @@ impl Engine {
             let ended = SessionEnded { id: session.id, reason: session.expire(now)? };
             Some((ended, Arc::clone(session)))
         };
-        // Held on to until the lock is given back: with a session go its sandbox and perhaps a nursery.
+        // Dropped only after the lock is released: dropping a session ends its sandbox and perhaps
+        // a zygote host.
         let expired: Vec<(SessionEnded, Arc<LiveSession>)> = {
             let mut sessions = self.sessions();
             let expired: Vec<_> = sessions.values().filter_map(due).collect();
@@ -324,7 +325,7 @@ impl Engine {
             if remembered.len() > EXPIRED_REMEMBERED {
                 remembered.pop_front();
             }
-            // Nobody may be listening any more.
+            // The receiver may be gone.
             let _ = self.config.session_ended.as_ref().map(|listener| listener.send(ended));
         }
     }

@@ -1,4 +1,4 @@
-//! The environments in use: each built once, each with a pool of its own.
+//! The environments in use. Each is built once and has its own pool.
 
 use crate::config::Config;
 use crate::egress::{INSIDE_CERTIFICATES, certificate_variables};
@@ -16,28 +16,28 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::OnceCell;
 use types::{Error, ErrorCode};
 
-/// The exact versions that an environment has.
+/// The exact versions in an environment.
 #[derive(Debug, Clone)]
 pub struct InstalledVersions {
     pub python: PythonVersion,
     pub packages: Vec<PackageVersion>,
 }
 
-/// An environment that sandboxes can be had of.
+/// An environment with a pool of sandboxes.
 #[derive(Debug)]
 pub(crate) struct RunningEnvironment {
     pub(crate) environment: EnvironmentLease,
     pub(crate) pool: Arc<Pool>,
-    /// Where its sessions may install more packages from.
+    /// Package index for installs of its sessions.
     pub(crate) index: PackageIndex,
 }
 
-/// How to start the Python of an environment outside of any wall, to compare with.
+/// How to start the Python of an environment without isolation, for comparison.
 #[derive(Debug, Clone)]
 pub struct UnsandboxedPython {
     pub interpreter: PathBuf,
     pub site_packages: PathBuf,
-    /// Where the sources of the kernel are.
+    /// Directory of the runner's sources.
     pub runner: PathBuf,
     pub variables: Vec<(String, String)>,
     pub preload: Vec<String>,
@@ -61,24 +61,25 @@ impl RunningEnvironment {
     }
 }
 
-/// The environments that were asked for, by their names.
+/// The environments that were requested, by name.
 #[derive(Debug, Default)]
 pub(crate) struct EnvironmentCache {
     opened: OnceLock<Arc<Environments>>,
     slots: Mutex<BTreeMap<String, Arc<CacheSlot>>>,
 }
 
-/// An environment that exists, made at its first use. Whoever asks for it meanwhile waits for the
-/// same one, and nobody waits who asks for another.
+/// An existing environment, started at its first use. Concurrent requests for it wait for the same
+/// start; requests for other environments do not wait.
 #[derive(Debug)]
 pub(crate) struct CacheSlot {
     recipe: Recipe,
-    /// Of the definition that this was made from.
+    /// Stamp of the definition that this slot was created from.
     stamp: Option<DefinitionStamp>,
     running: OnceCell<Arc<RunningEnvironment>>,
-    /// What the name stood for before; it serves until this one is ready, and on if it never is.
+    /// The previous environment of this name. It serves until this one is ready, and stays if this
+    /// one fails.
     previous: Mutex<Option<Arc<RunningEnvironment>>>,
-    /// Why this one cannot take the place of the one before.
+    /// Why this environment cannot replace the previous one.
     failed: OnceLock<Error>,
 }
 
@@ -91,7 +92,7 @@ impl CacheSlot {
         self.previous.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What serves now.
+    /// The environment that serves now.
     fn current(&self) -> Option<Arc<RunningEnvironment>> {
         self.running.get().cloned().or_else(|| self.previous().clone())
     }
@@ -110,17 +111,17 @@ impl EnvironmentCache {
         Ok(Arc::clone(self.opened.get_or_init(|| Arc::new(opened))))
     }
 
-    /// The place of an environment, if there is one of that name. One whose definition was replaced
-    /// since is made anew, while what it was before goes on serving.
+    /// The slot of an environment, if one of that name exists. If its definition was replaced, the
+    /// slot is recreated, while the previous environment still serves.
     pub(crate) fn find(&self, config: &Config, name: &str) -> Result<Arc<CacheSlot>, Error> {
         let known = self.slots().get(name).cloned();
-        if let Some(place) = known.as_ref().filter(|it| it.recipe.origin == Origin::Shipped) {
-            return Ok(Arc::clone(place));
+        if let Some(slot) = known.as_ref().filter(|it| it.recipe.origin == Origin::Shipped) {
+            return Ok(Arc::clone(slot));
         }
         let environments = self.environments(config)?;
         let stamp = environments.stamp(name);
-        if let Some(place) = known.as_ref().filter(|place| place.stamp == stamp) {
-            return Ok(Arc::clone(place));
+        if let Some(slot) = known.as_ref().filter(|slot| slot.stamp == stamp) {
+            return Ok(Arc::clone(slot));
         }
         let recipe = match (environments.find(name), &known) {
             (Ok(recipe), _) => recipe,
@@ -128,45 +129,45 @@ impl EnvironmentCache {
                 self.remove(name);
                 return Err(Error::new(ErrorCode::ArgsInvalid, error.to_string()));
             }
-            // What cannot be read now has not changed what is there.
-            (Err(_), Some(place)) => return Ok(Arc::clone(place)),
+            // An unreadable definition does not replace the existing slot.
+            (Err(_), Some(slot)) => return Ok(Arc::clone(slot)),
         };
-        let before = known.and_then(|place| place.current());
+        let before = known.and_then(|slot| slot.current());
         let replaces = before.is_some();
         let before = Mutex::new(before);
         let (ready, failed) = (OnceCell::new(), OnceLock::new());
-        let place = Arc::new(CacheSlot { recipe, stamp, running: ready, previous: before, failed });
+        let slot = Arc::new(CacheSlot { recipe, stamp, running: ready, previous: before, failed });
         match self.slots().entry(name.to_owned()) {
-            // Somebody else was faster.
+            // A concurrent call was faster.
             Entry::Occupied(there) if there.get().stamp == stamp => return Ok(there.get().clone()),
-            Entry::Occupied(mut there) => drop(there.insert(Arc::clone(&place))),
-            Entry::Vacant(free) => drop(free.insert(Arc::clone(&place))),
+            Entry::Occupied(mut there) => drop(there.insert(Arc::clone(&slot))),
+            Entry::Vacant(free) => drop(free.insert(Arc::clone(&slot))),
         }
         if replaces {
-            tokio::spawn(build_replacement(Arc::clone(&place), config.clone(), environments));
+            tokio::spawn(build_replacement(Arc::clone(&slot), config.clone(), environments));
         }
-        Ok(place)
+        Ok(slot)
     }
 
-    /// The environment of that name, built and started if it was not yet.
+    /// The environment of that name, built and started if necessary.
     pub(crate) async fn get(
         &self,
         config: &Config,
         name: &str,
         progress: impl FnMut(Progress) + Send + 'static,
     ) -> Result<Arc<RunningEnvironment>, Error> {
-        let place = self.find(config, name)?;
-        if let Some(serving) = place.current() {
+        let slot = self.find(config, name)?;
+        if let Some(serving) = slot.current() {
             return Ok(serving);
         }
         let environments = self.environments(config)?;
-        let made = place.running.get_or_try_init(|| {
-            build_and_start(config, environments, place.recipe.clone(), progress)
+        let made = slot.running.get_or_try_init(|| {
+            build_and_start(config, environments, slot.recipe.clone(), progress)
         });
         made.await.cloned()
     }
 
-    /// Lets new requests have this one from now on; what runs keeps what it has.
+    /// Makes this environment serve new requests; running ones keep theirs.
     pub(crate) fn insert(
         &self,
         name: &str,
@@ -174,47 +175,47 @@ impl EnvironmentCache {
         recipe: Recipe,
         ready: Arc<RunningEnvironment>,
     ) {
-        let place = CacheSlot {
+        let slot = CacheSlot {
             recipe,
             stamp: Some(stamp),
             running: OnceCell::new_with(Some(ready)),
             previous: Mutex::default(),
             failed: OnceLock::new(),
         };
-        let replaced = self.slots().insert(name.to_owned(), Arc::new(place));
+        let replaced = self.slots().insert(name.to_owned(), Arc::new(slot));
         drop(replaced);
     }
 
-    /// Why the definition with this stamp does not serve, although its name stands for it.
+    /// Why the definition with this stamp does not serve, although its name refers to it.
     pub(crate) fn failure(&self, name: &str, stamp: Option<DefinitionStamp>) -> Option<Error> {
-        let place = self.slots().get(name).cloned()?;
-        place.failed.get().filter(|_| place.stamp == stamp).cloned()
+        let slot = self.slots().get(name).cloned()?;
+        slot.failed.get().filter(|_| slot.stamp == stamp).cloned()
     }
 
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<CacheSlot>> {
         self.slots().remove(name)
     }
 
-    /// Lets go of all of them, and gives their pools, which end when these are dropped.
+    /// Empties the cache and returns the pools, which end when they are dropped.
     pub(crate) fn clear(&self) -> Vec<Arc<Pool>> {
-        let places = std::mem::take(&mut *self.slots());
-        let serving = places.into_values().filter_map(|place| place.current());
+        let slots = std::mem::take(&mut *self.slots());
+        let serving = slots.into_values().filter_map(|slot| slot.current());
         serving.map(|ready| Arc::clone(&ready.pool)).collect()
     }
 }
 
-/// Makes what a definition has become. If that fails, the one before serves until the definition is
-/// replaced again.
-async fn build_replacement(place: Arc<CacheSlot>, config: Config, environments: Arc<Environments>) {
-    let recipe = place.recipe.clone();
-    let made = place
+/// Builds and starts a changed definition. If that fails, the previous environment serves until the
+/// definition is replaced again.
+async fn build_replacement(slot: Arc<CacheSlot>, config: Config, environments: Arc<Environments>) {
+    let recipe = slot.recipe.clone();
+    let made = slot
         .running
         .get_or_try_init(|| build_and_start(&config, environments, recipe, |_| {}))
         .await;
     match made {
-        Ok(_) => *place.previous() = None,
-        // Nobody else can have set it: this runs once for a place.
-        Err(fault) => drop(place.failed.set(fault)),
+        Ok(_) => *slot.previous() = None,
+        // Not set yet: this runs once per slot.
+        Err(fault) => drop(slot.failed.set(fault)),
     }
 }
 
@@ -233,7 +234,7 @@ pub(crate) async fn build_and_start(
     start_pool(config, &recipe.definition, built.await?).await
 }
 
-/// Starts the Python of an environment that is built.
+/// Starts the Python of a built environment.
 pub(crate) async fn start_pool(
     config: &Config,
     definition: &Definition,
@@ -245,7 +246,7 @@ pub(crate) async fn start_pool(
     Ok(Arc::new(RunningEnvironment { environment, pool, index: definition.index.clone() }))
 }
 
-/// Builds on a thread that may wait.
+/// Runs a build on a thread that may block.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BuildError> + Send + 'static,
 ) -> Result<T, Error> {
@@ -255,7 +256,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     }
 }
 
-/// Whether the request or the machine is to be changed.
+/// The error for the caller: either the request or the host has to change.
 pub(crate) fn build_error(error: &BuildError) -> Error {
     let code = match error {
         BuildError::Unknown { .. } => ErrorCode::ObjectNotFound,
@@ -280,7 +281,7 @@ fn preload(environment: &BuiltEnvironment) -> Vec<String> {
     environment.preload.iter().map(|module| module.as_str().to_owned()).collect()
 }
 
-/// What both the operator and the environment allow, by the first part of a module's name.
+/// The modules that both the operator and the environment allow, by top-level name.
 pub(crate) fn imports(operator: Option<&[String]>, environment: &Imports) -> Option<Vec<String>> {
     let top = |module: &str| module.trim().split('.').next().unwrap_or_default().to_owned();
     let operator: Option<Vec<String>> =
@@ -300,12 +301,13 @@ fn pool_config(
 ) -> Result<PoolConfig, Error> {
     let mounts = environment.mounts().into_iter().chain(config.mounts.clone());
     let installs = definition.index != PackageIndex::None;
-    let house = config.package_root.as_ref().filter(|_| installs);
-    let house = house.map(|house| (house.directory().to_owned(), INSIDE_PACKAGES.into()));
+    let package_root = config.package_root.as_ref().filter(|_| installs);
+    let package_root = package_root
+        .map(|package_root| (package_root.directory().to_owned(), INSIDE_PACKAGES.into()));
     let certificates = config.certificates.as_ref();
     let trusted = certificates.map(|bundle| (bundle.clone(), INSIDE_CERTIFICATES.into()));
     let mounts = mounts.map(|mount| (mount.host, mount.inside));
-    let binds = mounts.chain(house).chain(trusted).collect();
+    let binds = mounts.chain(package_root).chain(trusted).collect();
     let mut variables: Vec<_> = environment.variables.clone().into_iter().collect();
     variables.extend(certificates.into_iter().flat_map(|_| certificate_variables()));
     let view = SandboxSpec {

@@ -1,7 +1,7 @@
-//! Turning what was observed into what is reported: status, error and exit code.
+//! Turns observations into the reported status, error and exit code.
 //!
-//! An exception is the user's own; everything else here is decided by the supervisor's
-//! observation, and the kernel's word only adds the traceback.
+//! An exception comes from the user's code. The supervisor's observation decides everything else,
+//! and the runner's report only adds the traceback.
 
 use crate::command::EntryPoint;
 use environment::Definition;
@@ -12,15 +12,15 @@ use sandbox::{
 use serde_json::Value;
 use types::{Error, ErrorCode, ExecutionStatus, Limits, Warning};
 
-/// Where there is more room than a tool has.
+/// The hint for values that exceed the limits of a tool.
 const AS_FUNCTION: &str = "deploy it as a function (Call Function: `belljar tool deploy DIR`)";
 
-/// As `timeout(1)` has it.
+/// The exit code of `timeout(1)`.
 const EXIT_TIME: i32 = 124;
-/// As a shell reports a process that was killed for lack of memory.
+/// The exit code that a shell reports for a process killed by SIGKILL, as for lack of memory.
 const EXIT_MEMORY: i32 = 137;
 const EXIT_INTERRUPTED: i32 = 130;
-/// As container runtimes report that they, and not the program, have failed.
+/// The exit code with which container runtimes report their own failure.
 const EXIT_SANDBOX: i32 = 125;
 const EXIT_EXCEPTION: i32 = 1;
 const SIGNAL_EXIT_BASE: i32 = 128;
@@ -46,7 +46,7 @@ impl ExecutionOutcome {
     }
 }
 
-/// `returned` is the value, if there is one that was within its bounds.
+/// `returned` is the value, if there is one within its limits.
 pub(crate) fn classify_exit(
     ending: &ExitReport,
     returned: Option<ReturnedValue>,
@@ -131,15 +131,15 @@ fn cell_outcome(answer: &RunnerOutcome, returned: Option<ReturnedValue>) -> Exec
         RunnerOutcome::Exited(code @ 1..) => {
             ExecutionOutcome::failed(i32::from(*code), exit_error(*code))
         }
-        // Nothing to show is nothing to have, as at a prompt.
+        // An empty result is no result, as at a prompt.
         _ => ExecutionOutcome::succeeded(
             returned.map(|it| it.value).filter(|value| !value.is_null()),
         ),
     }
 }
 
-/// The value of a call. What the kernel says of it is believed only where it says that it failed:
-/// its size was checked when it came, and its schema is checked here, outside.
+/// The outcome of a call. The runner is trusted only when it reports a failure: the supervisor
+/// checked the value's size on arrival, and this function checks its schema.
 fn call_outcome(
     answer: &RunnerOutcome,
     returned: Option<ReturnedValue>,
@@ -153,7 +153,7 @@ fn call_outcome(
         };
     }
     match answer {
-        // What a test returns is only looked at.
+        // The value that a test returns is ignored.
         RunnerOutcome::NotJson(_) if call.is_test() => ExecutionOutcome::succeeded(None),
         RunnerOutcome::NotJson(error) => failed(not_json_error(error)),
         RunnerOutcome::EntryPointMissing => failed(call.missing_function_error()),
@@ -174,7 +174,7 @@ fn exit_error(code: u8) -> Error {
     fault
 }
 
-/// What is said of a value that could not leave, where that does not make the run a failure.
+/// The warning for a value that could not be encoded, where that is no failure of the run.
 pub(crate) fn value_warning(error: &ValueEncodingError) -> Warning {
     let fault = not_json_error(error);
     Warning { code: fault.code.to_string(), message: fault.message }
@@ -308,7 +308,7 @@ fn no_install_hint(environment: &str) -> String {
     )
 }
 
-/// Whether the line that did not compile is a notebook's or a shell's way of installing.
+/// Whether the line that did not compile is a pip command in notebook or shell syntax.
 fn asks_for_pip(traceback: &str) -> bool {
     traceback.lines().any(|line| {
         let command = line.trim_start().trim_start_matches(['!', '%']).trim_start();
@@ -451,7 +451,7 @@ fn signal_name(signal: i32) -> &'static str {
     }
 }
 
-/// Why there is no sandbox to run in, and what to do about it.
+/// Why a sandbox could not be spawned, and what to do about it.
 pub(crate) fn spawn_error(error: &SpawnError) -> Error {
     let fault =
         Error::new(ErrorCode::SandboxUnreachable, format!("no sandbox could be made: {error}"));

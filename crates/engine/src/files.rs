@@ -1,5 +1,5 @@
-//! Files of working directories: those that a command brings, and those of a session between its
-//! executions. All of it happens on threads that may wait, and with the sandbox's own rights.
+//! Files of working directories: the input files of a command, and those of a session between its
+//! executions. All access runs on threads that may block, with the sandbox's own rights.
 
 use crate::command::{FileContent, InputFile};
 use crate::directory_digest;
@@ -15,25 +15,25 @@ use types::{Error, ErrorCode, SandboxId};
 
 impl Engine {
     pub async fn list_files(&self, id: SandboxId) -> Result<DirectoryListing, Error> {
-        self.with_files(id, |files, home| Ok(redact_names(files.list(), &home.redactor))).await
+        self.with_files(id, |files, handle| Ok(redact_names(files.list(), &handle.redactor))).await
     }
 
-    /// A regular file to be read, and its size now. It may grow while it is read.
+    /// Opens a regular file, and returns its current size. It may grow while it is read.
     pub async fn open_file(&self, id: SandboxId, name: String) -> Result<(File, u64), Error> {
         self.with_files(id, move |files, _| files.open(&name)).await
     }
 
-    /// Writes a file, in the place of one that is there, and tells its size.
+    /// Writes or replaces a file, and returns its size.
     pub async fn write_file(
         &self,
         id: SandboxId,
         name: String,
         mut content: impl Read + Send + 'static,
     ) -> Result<u64, Error> {
-        self.with_files(id, move |files, home| {
+        self.with_files(id, move |files, handle| {
             let written = files.write(&name, &mut content);
-            // A part of it may be there when it failed, and was not made by code either.
-            home.sandbox.ignore_changes(files.snapshot(), [name.as_str()].into_iter());
+            // After a failure a part of the file may exist, which the code did not create either.
+            handle.sandbox.ignore_changes(files.snapshot(), [name.as_str()].into_iter());
             written
         })
         .await
@@ -43,12 +43,12 @@ impl Engine {
         self.with_files(id, move |files, _| files.remove(&name)).await
     }
 
-    /// Of the names and contents in the working directory of a session.
+    /// The digest of the names and contents in a session's working directory.
     pub async fn directory_digest(&self, id: SandboxId) -> Result<String, Error> {
         self.with_files(id, |files, _| Ok(directory_digest::digest_directory(files))).await?
     }
 
-    /// The work is done to its end, also when the caller goes away.
+    /// Runs `work` to its end, also when the caller's future is dropped.
     async fn with_files<T: Send + 'static>(
         &self,
         id: SandboxId,
@@ -56,26 +56,26 @@ impl Engine {
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        let mut turn: SessionLease = self.session(id)?.lease(StopHandle::default())?;
-        let mut home = turn.take_sandbox(self).await?;
+        let mut lease: SessionLease = self.session(id)?.lease(StopHandle::default())?;
+        let mut handle = lease.take_sandbox(self).await?;
         let done = spawn_blocking(move || {
-            let result = match home.sandbox.directory() {
-                Ok(files) => work(&files, &mut home).map_err(|error| file_error(&error)),
+            let result = match handle.sandbox.directory() {
+                Ok(files) => work(&files, &mut handle).map_err(|error| file_error(&error)),
                 Err(error) => Err(directory_error(&error)),
             };
-            turn.return_sandbox(home);
+            lease.return_sandbox(handle);
             result
         });
         done.await.unwrap_or_else(|error| Err(directory_error(&error.into())))
     }
 }
 
-/// Whether a file of a working directory can have this name.
+/// Checks that a file of a working directory can have this name.
 pub fn check_file_name(name: &str) -> Result<(), Error> {
     sandbox::check_name(name).map_err(|error| file_error(&error))
 }
 
-/// Puts files into a working directory. They are not what the code made.
+/// Writes files into a working directory. They do not count as files that the code created.
 pub(crate) async fn write_input_files(
     sandbox: &mut Sandbox,
     inputs: Vec<InputFile>,
@@ -113,7 +113,7 @@ pub(crate) fn directory_error(error: &io::Error) -> Error {
     Error::new(ErrorCode::SandboxUnreachable, message)
 }
 
-/// Values that code was given are not names of files outside.
+/// Secret values must not leave the sandbox in file names.
 fn redact_names(mut listing: DirectoryListing, redactor: &OutputRedactor) -> DirectoryListing {
     let name = |name: String| redactor.redact_text(&name).into_owned();
     listing.files =

@@ -1,4 +1,4 @@
-//! What this host offers for walls, for `doctor` and for the warnings of results.
+//! The isolation layers that this host supports, for `doctor` and for warnings in results.
 
 use jail::cgroup::{CgroupError, CgroupVersion};
 use jail::probe::{
@@ -7,14 +7,14 @@ use jail::probe::{
 use std::io;
 use types::Warning;
 
-/// Runs the warden and gives its exit code, if that is what this process was started for. To be
-/// called first in `main`, before there is any thread.
+/// Runs the warden and returns its exit code, if this process was started as one. Call it first in
+/// `main`, before there is any other thread.
 pub fn become_warden_if_asked() -> Option<i32> {
     let first = std::env::args().nth(1);
     (first.as_deref() == Some(sandbox::WARDEN_ARGUMENT)).then(jail::warden::main)
 }
 
-/// The answers of the kernel to direct questions.
+/// Results of probing Linux directly.
 #[derive(Debug)]
 pub struct HostSupport {
     pub namespaces: Vec<(Namespace, Result<(), ProbeFailure<NamespaceCause>>)>,
@@ -23,14 +23,14 @@ pub struct HostSupport {
     pub seccomp: Result<(), ProbeFailure<SeccompCause>>,
     pub capabilities: io::Result<()>,
     pub ids: HostIds,
-    /// How many descriptors a server that is started here can have.
+    /// The limit of descriptors for a server that is started here.
     pub descriptors: u64,
-    /// Without one, rlimits and the supervisor's watchdog hold the limits.
+    /// Without a cgroup, rlimits and the supervisor's watchdog enforce the limits.
     pub cgroup: Result<CgroupVersion, CgroupError>,
 }
 
 impl HostSupport {
-    /// Must be called while the process has one thread.
+    /// Must be called while the process is single-threaded.
     pub fn probe() -> Self {
         Self {
             namespaces: Namespace::ALL.map(|kind| (kind, probe::namespace(kind))).into(),
@@ -44,7 +44,7 @@ impl HostSupport {
         }
     }
 
-    /// The walls that are missing here and that an operator may agree to do without.
+    /// The layers that this host lacks and that an operator may allow to be missing.
     pub fn missing_layers(&self) -> Vec<jail::IsolationLayer> {
         let missing = |wall: &jail::IsolationLayer| match wall {
             jail::IsolationLayer::Landlock => self.landlock_abi.is_err(),
@@ -54,7 +54,7 @@ impl HostSupport {
     }
 }
 
-/// A wall that the operator agreed to do without is named in every result.
+/// Every result names the layers that the operator allowed to be missing.
 pub(crate) fn missing_layer_warnings(without: &[jail::IsolationLayer]) -> Vec<Warning> {
     let missing = |wall: &jail::IsolationLayer| Warning {
         code: "layer.missing".into(),

@@ -1,7 +1,8 @@
-//! The walk of one request: admit, find capacity, lease a sandbox, run, collect, record.
+//! The path of one request: admit, find capacity, lease a sandbox, run, collect, record.
 //!
-//! [`run`] has the walk on one screen. Everything a door can ask for is a method of [`Engine`];
-//! it never prints, and what went wrong is always a [`types::Fault`].
+//! The module `run` has that path on one screen. Everything that a server or command can request is
+//! a method of [`Engine`]. The engine never prints, and reports every failure as a
+//! [`types::Error`].
 
 mod build_queues;
 mod capacity;
@@ -60,7 +61,7 @@ pub use environment::{
 };
 pub use jail::IsolationLayer;
 pub use jail::allocator::{bound_kept as bound_kept_memory, trim_allocator as give_back_memory};
-/// The answers in a [`Host`].
+/// The results in a [`HostSupport`](crate::HostSupport).
 pub mod host {
     pub use jail::cgroup::{CgroupError as CgroupMissing, CgroupVersion};
     pub use jail::probe::{

@@ -1,4 +1,4 @@
-//! The limits that hold for a command, out of what was asked for, the session's, and the operator's.
+//! The effective limits of a command, from the request's, the session's, and the operator's.
 
 use crate::session::LiveSession;
 use types::{Error, ErrorCode, Limits, LimitsRequest, OperatorCaps};
@@ -10,7 +10,7 @@ pub(crate) fn resolve_for_sandbox(
     request.resolve(caps).map_err(|error| Error::new(ErrorCode::ArgsInvalid, error.to_string()))
 }
 
-/// What was fixed when the session's sandbox was made stays.
+/// Limits that were fixed when the session's sandbox was created do not change.
 pub(crate) fn resolve_for_session(
     caps: &OperatorCaps,
     session: &LiveSession,

@@ -1,8 +1,8 @@
-//! Packages that code asks for while it runs: from its words to a room that only its session knows.
+//! Packages that code requests while it runs: from the request to a package directory of its
+//! session.
 //!
-//! Whether they may be had, and which, is decided by whoever the code runs for, who is asked each
-//! time. Nothing of what the sandbox has written reaches a program before it was read as the name of
-//! a package.
+//! The caller's [`InstallHandler`] decides about each request whether packages may be installed,
+//! and which. No text of the sandbox reaches a program before it was parsed as a package name.
 
 use crate::environment_cache::RunningEnvironment;
 use environment::{
@@ -18,12 +18,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use types::{Error, ErrorCode};
 
-/// Where a house is seen inside.
+/// Path of the package directories inside a sandbox.
 pub(crate) const INSIDE_PACKAGES: &str = "/opt/packages";
-/// Each is a program that downloads, unpacks and writes.
+/// Each install is a program that downloads, unpacks and writes.
 pub(crate) const INSTALLS_AT_ONCE: usize = 4;
 
-/// Answers code that wants packages, for somebody whose code it is.
+/// Handles requests for packages on behalf of the caller whose code runs.
 #[derive(Clone)]
 pub struct InstallHandler(Arc<dyn Fn(InstallRequest) -> PendingInstall + Send + Sync>);
 
@@ -44,7 +44,7 @@ impl fmt::Debug for InstallHandler {
     }
 }
 
-/// What one interpreter has installed; gone with it.
+/// The packages that one interpreter has installed. Dropping it removes them.
 #[derive(Debug, Default)]
 pub(crate) struct PackageInstalls(Mutex<PackageInstallsState>);
 
@@ -63,16 +63,18 @@ impl PackageInstalls {
 
 impl Drop for PackageInstalls {
     fn drop(&mut self) {
-        let rooms = std::mem::take(&mut self.state().directories);
+        let directories = std::mem::take(&mut self.state().directories);
         match Handle::try_current() {
-            // Many files take a while, and this may be a thread that serves.
-            Ok(runtime) if !rooms.is_empty() => drop(runtime.spawn_blocking(move || drop(rooms))),
-            _ => drop(rooms),
+            // Removing many files takes a while, and this may be a thread that serves requests.
+            Ok(runtime) if !directories.is_empty() => {
+                drop(runtime.spawn_blocking(move || drop(directories)))
+            }
+            _ => drop(directories),
         }
     }
 }
 
-/// Where the packages of a session can go.
+/// Where the packages of a session are installed.
 #[derive(Debug, Clone)]
 pub(crate) struct PackageInstaller {
     pub(crate) environments: Arc<Environments>,
@@ -82,16 +84,18 @@ pub(crate) struct PackageInstaller {
     pub(crate) permits: Arc<Semaphore>,
 }
 
-/// Answers every request of one run.
+/// Handles every install request of one run.
 pub(crate) fn handle_install_request(
     requirements: &[String],
     installer: Option<&InstallHandler>,
-    desk: Option<&PackageInstaller>,
+    package_installer: Option<&PackageInstaller>,
 ) -> InstallFuture {
-    let adding = match (installer, desk) {
-        (Some(installer), Some(desk)) => parse_requirements(requirements).map(|requirements| {
-            (installer.0)(InstallRequest { requirements, installer: desk.clone() })
-        }),
+    let adding = match (installer, package_installer) {
+        (Some(installer), Some(package_installer)) => {
+            parse_requirements(requirements).map(|requirements| {
+                (installer.0)(InstallRequest { requirements, installer: package_installer.clone() })
+            })
+        }
         _ => Err(install_denied_error()),
     };
     Box::pin(async {
@@ -120,7 +124,7 @@ fn parse_requirements(requirements: &[String]) -> Result<Vec<Requirement>, Error
     requirements.iter().map(read).collect()
 }
 
-/// Where nobody has lent the code the right to install.
+/// The error for code that was not granted the right to install.
 pub fn install_denied_error() -> Error {
     let message = "packages can be installed only in the session of an agent whose specification \
                    has artifact_repositories in tool_resources.code_execution";
@@ -129,14 +133,14 @@ pub fn install_denied_error() -> Error {
     )
 }
 
-/// Packages that code wants, as it has named them.
+/// Packages that code requests, as it named them.
 #[derive(Debug)]
 pub struct InstallRequest {
     requirements: Vec<Requirement>,
     installer: PackageInstaller,
 }
 
-/// The exact packages that are missing; nothing of them is fetched yet.
+/// The exact packages that are missing; none of them is downloaded yet.
 #[derive(Debug)]
 pub struct ResolvedInstall {
     resolved: ResolvedPackages,
@@ -144,27 +148,29 @@ pub struct ResolvedInstall {
     _place: OwnedSemaphorePermit,
 }
 
-/// What the session has besides from now on.
+/// The packages that were added to the session.
 #[derive(Debug)]
 pub struct InstallResult {
-    /// None where nothing was missing.
+    /// None if no package was missing.
     directory: Option<String>,
     pub packages: Vec<PackageVersion>,
 }
 
 impl InstallRequest {
-    /// Chooses versions that go with what the session has, and with these pins.
+    /// Chooses versions compatible with the session's packages and with these pins.
     pub async fn resolve(self, pins: Vec<PackageVersion>) -> Result<ResolvedInstall, Error> {
-        let Self { requirements, installer: desk } = self;
-        let index = desk.environment.index.clone();
-        let place = Arc::clone(&desk.permits).acquire_owned().await;
+        let Self { requirements, installer } = self;
+        let index = installer.environment.index.clone();
+        let place = Arc::clone(&installer.permits).acquire_owned().await;
         let place = place.map_err(|error| internal_error(&error))?;
-        let present = desk.packages.state().packages.clone();
-        let wish = PackageRequest { requirements, present, pins, index };
-        let choice = desk
-            .run_blocking(|desk, give_up| desk.with_installer(give_up, |it| it.resolve(wish)))
+        let present = installer.packages.state().packages.clone();
+        let request = PackageRequest { requirements, present, pins, index };
+        let choice = installer
+            .run_blocking(|installer, cancel| {
+                installer.with_installer(cancel, |it| it.resolve(request))
+            })
             .await?;
-        Ok(ResolvedInstall { resolved: choice, installer: desk, _place: place })
+        Ok(ResolvedInstall { resolved: choice, installer, _place: place })
     }
 }
 
@@ -174,27 +180,27 @@ impl ResolvedInstall {
     }
 
     pub async fn install(self) -> Result<InstallResult, Error> {
-        let Self { resolved: choice, installer: desk, _place } = self;
+        let Self { resolved: choice, installer, _place } = self;
         if choice.packages.is_empty() {
             return Ok(InstallResult { directory: None, packages: Vec::new() });
         }
-        let present = desk.packages.state().amount;
+        let present = installer.packages.state().amount;
         let packages = choice.packages.clone();
-        let fetched = desk.run_blocking(move |desk, give_up| {
-            let room = desk
+        let fetched = installer.run_blocking(move |installer, cancel| {
+            let session_packages = installer
                 .package_root
                 .create_session_packages()
                 .map_err(|error| internal_error(&error))?;
-            let target = room.directory();
+            let target = session_packages.directory();
             let fetch =
                 |it: &environment::SessionInstaller<'_>| it.install(&choice, &target, present);
-            let amount = desk.with_installer(give_up, fetch)?;
-            Ok((room, amount))
+            let amount = installer.with_installer(cancel, fetch)?;
+            Ok((session_packages, amount))
         });
-        let (room, amount) = fetched.await?;
-        let name = room.name().to_owned();
-        let mut held = desk.packages.state();
-        held.directories.push(room);
+        let (session_packages, amount) = fetched.await?;
+        let name = session_packages.name().to_owned();
+        let mut held = installer.packages.state();
+        held.directories.push(session_packages);
         held.packages.extend(packages.iter().cloned());
         held.amount = amount;
         Ok(InstallResult { directory: Some(name), packages })
@@ -202,24 +208,24 @@ impl ResolvedInstall {
 }
 
 impl PackageInstaller {
-    /// On a thread that may wait. What is under way there ends when nobody waits for this any more.
+    /// Runs `work` on a thread that may block. Dropping the future cancels it.
     async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self, CancelFlag) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (desk, waiting) = (self.clone(), CancelOnDrop::default());
-        let give_up = waiting.0.clone();
-        spawn_blocking(move || work(&desk, give_up))
+        let (installer, waiting) = (self.clone(), CancelOnDrop::default());
+        let cancel = waiting.0.clone();
+        spawn_blocking(move || work(&installer, cancel))
             .await
             .unwrap_or_else(|error| Err(internal_error(&error)))
     }
 
     fn with_installer<T>(
         &self,
-        give_up: CancelFlag,
+        cancel: CancelFlag,
         work: impl FnOnce(&environment::SessionInstaller<'_>) -> Result<T, InstallError>,
     ) -> Result<T, Error> {
-        work(&self.environments.session_installer(&self.environment.environment, give_up))
+        work(&self.environments.session_installer(&self.environment.environment, cancel))
             .map_err(|error| install_error(&error))
     }
 }

@@ -1,4 +1,4 @@
-//! What a tool will miss in an environment, told before anything runs: modules that it imports, and
+//! Checks, before anything runs, what a tool lacks in an environment: modules that it imports and
 //! programs that it starts.
 
 use crate::config::Config;
@@ -14,26 +14,26 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use types::{Error, ErrorCode};
 
-/// Seen by every sandbox as it is on the host.
+/// Every sandbox sees the host's directory.
 const SYSTEM_PROGRAMS: &str = "/usr/bin";
-/// Of Python 3, which an environment that is not built could have.
+/// Minor versions of Python 3 that an environment without a build could have.
 const MINORS: std::ops::RangeInclusive<u8> = 11..=15;
 
 const MISSING_MODULE: &str = "ModuleNotFoundError";
 
-/// An environment as far as it is known without starting it.
+/// The contents of an environment, as far as known without starting it.
 #[derive(Debug)]
 pub struct EnvironmentContents {
     recipe: Recipe,
     built: Option<BuiltEnvironment>,
-    /// By the first part of their names.
+    /// Top-level names of modules.
     modules: BTreeSet<String>,
-    /// All that may be imported besides the standard library.
+    /// Modules that may be imported besides the standard library.
     allowed: Option<Vec<String>>,
 }
 
 impl EnvironmentContents {
-    /// `operator` are the imports that the operator allows, if not all.
+    /// `operator` lists the imports that the operator allows; all if absent.
     pub fn load(
         environments: &Environments,
         python: Option<&PythonChoice>,
@@ -50,7 +50,7 @@ impl EnvironmentContents {
         Ok(Self { recipe, built, modules, allowed })
     }
 
-    /// Everything that the tool will miss here.
+    /// Everything that the tool lacks in this environment.
     pub fn check_tool(&self, tool: &CodeTool) -> Vec<Diagnostic> {
         let foreign = tool.source.imports().into_iter().filter(|it| !self.is_standard(&it.module));
         let foreign: Vec<Import> = foreign.collect();
@@ -63,7 +63,7 @@ impl EnvironmentContents {
         missing
     }
 
-    /// Those of these programs that code could not start.
+    /// The given programs that code could not start.
     pub fn missing_programs(&self, programs: &[String]) -> Vec<String> {
         let places = self.program_directories();
         let is_there = |name: &String| places.iter().any(|place| is_program(&place.join(name)));
@@ -146,7 +146,7 @@ impl EnvironmentContents {
     }
 }
 
-/// Why a tool is not called that starts these programs.
+/// The error for a tool that starts missing programs.
 pub fn missing_programs_error(environment: &str, programs: &[String]) -> Error {
     let names = programs.join(", ");
     let message = format!("the tool needs {names}, which environment {environment} does not have");
@@ -155,15 +155,15 @@ pub fn missing_programs_error(environment: &str, programs: &[String]) -> Error {
 }
 
 impl Engine {
-    /// What an environment has, with what the operator allows of it.
+    /// The contents of an environment, limited to what the operator allows.
     pub fn environment_contents(&self, environment: &str) -> Result<EnvironmentContents, Error> {
         let environments = self.environment_cache.environments(&self.config)?;
         let Config { python, imports, .. } = &self.config;
         EnvironmentContents::load(&environments, python.as_ref(), imports.as_deref(), environment)
     }
 
-    /// The packages that an environment was asked to have and that nobody could import there, since
-    /// none of their modules is on the list of those that may be.
+    /// The packages of an environment that code cannot import, since none of their modules is on
+    /// the list of allowed imports.
     pub fn unimportable_packages(&self, environment: &str) -> Result<Vec<PackageName>, Error> {
         let environments = self.environment_cache.environments(&self.config)?;
         let recipe = environments.find(environment).map_err(|error| build_error(&error))?;
@@ -180,7 +180,7 @@ impl Engine {
     }
 }
 
-/// What a directory of packages has to import.
+/// The modules that a directory of packages contains.
 fn installed_modules(site_packages: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(site_packages).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -188,7 +188,7 @@ fn installed_modules(site_packages: &Path) -> BTreeSet<String> {
     names.filter(|name| !name.ends_with(".dist-info")).map(top).collect()
 }
 
-/// What the packages of a lock most likely are imported by.
+/// The modules that the packages of a lock most likely contain.
 fn expected_modules(definition: &Definition) -> BTreeSet<String> {
     let packages = definition.locked_names().map(|name| name.replace('-', "_"));
     let preloaded = definition.preload.iter();

@@ -1,4 +1,4 @@
-//! Writing the record of an execution: what is known before it runs, and what was seen of it.
+//! Writes the record of an execution: what is known before it runs, and what was observed.
 
 use crate::collect::CollectedFiles;
 use crate::command::{Command, EntryPoint};
@@ -9,31 +9,31 @@ use sandbox::{ExitCause, ExitReport, RunnerOutcome};
 use serde_json::Value;
 use types::{Error, ErrorCode, Execution, Limits, SandboxId, TOOL_UNISOLATED, Truncation, Warning};
 
-/// That a session has other packages than its environment; no error, and so none of their codes.
+/// Warning that a session has other packages than its environment. Not an error code.
 const INSTALLED: &str = "package.installed";
-/// That a value is more than somebody would want a model to read; no error either.
+/// Warning that a value is larger than a model should read. Not an error code.
 const LARGE: &str = "value.large";
 /// Some 25,000 tokens.
 const LARGE_VALUE_BYTES: usize = 100_000;
 
-/// A command that was let in, and where it will run.
+/// An admitted command, and where it will run.
 #[derive(Debug)]
 pub(crate) struct AdmittedCommand {
     pub(crate) command: Command,
-    /// The names of its files, which are gone from the command once they are placed.
+    /// The names of its files. The command loses the files once they are written.
     pub(crate) files_in: Vec<String>,
     pub(crate) limits: Limits,
     pub(crate) sandbox_id: SandboxId,
     pub(crate) generation: u64,
     pub(crate) environment: String,
-    /// What every record of this engine says.
+    /// Warnings in every record of this engine.
     pub(crate) warnings: Vec<Warning>,
     pub(crate) created: DateTime<Utc>,
-    /// For what its code is given.
+    /// For the secrets that its code has.
     pub(crate) redactor: OutputRedactor,
 }
 
-/// The redactor of what the code of a command is given. Variables of a tool are its own secrets.
+/// The redactor of the secrets of a command's code. The variables of a tool are secrets.
 pub(crate) async fn redactor_for(command: &Command) -> Result<OutputRedactor, Error> {
     let given = &command.redactor;
     match &command.entry {
@@ -48,7 +48,7 @@ pub(crate) async fn redactor_for(command: &Command) -> Result<OutputRedactor, Er
 }
 
 impl AdmittedCommand {
-    /// The record of it while nothing has run.
+    /// The record before anything has run.
     pub(crate) fn initial_record(&self) -> Execution {
         let command = &self.command;
         let arguments = match &command.entry {
@@ -69,8 +69,8 @@ impl AdmittedCommand {
         }
     }
 
-    /// The warning about a tool in a session: earlier code there can have replaced whatever the tool uses,
-    /// such as a module, a built-in function or a file, and so decide what it returns.
+    /// The warning about a tool in a session: earlier code there can have replaced whatever the
+    /// tool uses, such as a module, a built-in function or a file, and so decide what it returns.
     fn unisolated_warning(&self) -> Option<Warning> {
         let in_session = self.command.session.is_some();
         let is_tool = matches!(self.command.entry, EntryPoint::Call(_));
@@ -83,7 +83,7 @@ impl AdmittedCommand {
         })
     }
 
-    /// The record of it when it is over, without output and results, which its events have.
+    /// The final record, without output and results, which the events have.
     pub(crate) fn final_record(
         &self,
         started: Option<DateTime<Utc>>,
@@ -124,7 +124,7 @@ fn arguments(call: &contract::ValidatedCall) -> Option<Value> {
     }
 }
 
-/// What did not stop the run, and should be known all the same.
+/// Problems that did not stop the run, but that the caller should know.
 fn collect_warnings(ending: &ExitReport, entry: &EntryPoint) -> Vec<Warning> {
     let mut notices = Vec::new();
     let mut notice = |code: ErrorCode, message: String| {
@@ -156,7 +156,7 @@ fn collect_warnings(ending: &ExitReport, entry: &EntryPoint) -> Vec<Warning> {
         {
             notices.push(value_warning(error));
         }
-        // A cell has succeeded without it, and nobody should wonder where it is.
+        // The cell succeeded without it; the warning explains why the value is missing.
         (
             EntryPoint::Cell(_) | EntryPoint::ResultCell(_),
             ExitCause::Done(RunnerOutcome::NotJson(error)),
@@ -168,7 +168,7 @@ fn collect_warnings(ending: &ExitReport, entry: &EntryPoint) -> Vec<Warning> {
     notices
 }
 
-/// It is delivered as it is. Whoever has it read by a model pays for each byte.
+/// The value is delivered unchanged, but a caller that passes it to a model pays for each byte.
 fn large_value_warning(bytes: usize) -> Option<Warning> {
     (bytes > LARGE_VALUE_BYTES).then(|| Warning {
         code: LARGE.to_owned(),
@@ -179,7 +179,7 @@ fn large_value_warning(bytes: usize) -> Option<Warning> {
     })
 }
 
-/// Records that the memory of a session is gone, where the caller will see it.
+/// Records that a session has lost its state, where the caller will see it.
 pub(crate) fn add_loss_warning(execution: &mut Execution) {
     execution.warnings.push(Warning {
         code: ErrorCode::SessionLost.to_string(),

@@ -1,10 +1,11 @@
-//! Taking values that code was given out of what comes back from it.
+//! Removes secret values from the output of code that has them.
 //!
-//! A value is looked for as it is, and as programs write it down: base64, hexadecimal, percent-encoded,
-//! escaped, in either case of its letters, and wrapped into lines. This is against accidents: code that turns
-//! a value into something else can still print it. What is looked for is never shown, and nothing is held back
-//! that could not be a part of it. How long a search takes depends on the length of a text alone: values and
-//! texts are both chosen by users.
+//! The redactor searches for a value itself and for the encodings that programs write: base64,
+//! hexadecimal, percent-encoded, escaped, in either letter case, and wrapped into lines. This
+//! prevents accidents only: code that transforms a value in another way can still print it. The
+//! redactor never shows the secret, and holds back no output that could not be part of one. The
+//! time of a search depends on the length of the text alone, because users choose both values and
+//! texts.
 
 mod cache;
 mod encodings;
@@ -28,19 +29,21 @@ use types::{
     SECRETS_PER_SANDBOX_MAX,
 };
 
-/// Values of at most this many bytes in total are prepared where they are: it takes less than a millisecond.
+/// Values of at most this many bytes in total are prepared on the current thread: it takes less
+/// than a millisecond.
 const INLINE_BYTES_MAX: usize = 1024;
-/// Preparations of more than that at once, in the whole process: each takes a thread and memory for a while.
+/// Limits concurrent preparations of more bytes in the whole process: each takes a thread and
+/// memory for a while.
 static PREPARATIONS: Semaphore = Semaphore::const_new(2);
 
-/// The values that must not come back, each with the name that stands in its place. Cloning it costs
-/// nothing.
+/// The values to remove, each with the name that replaces it. Cloning is cheap.
 #[derive(Clone, Default)]
 pub struct OutputRedactor(Option<Arc<SecretPatterns>>);
 
 impl OutputRedactor {
-    /// A redactor of names and values, prepared off the serving threads. Values that are too short to be told
-    /// from other text are left alone; more values than one sandbox may have are refused.
+    /// Creates a redactor of names and values, off the threads that serve requests. It ignores
+    /// values too short to be distinguished from other text, and refuses more values than one
+    /// sandbox may have.
     pub async fn prepare(
         secrets: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, Error> {
@@ -80,7 +83,7 @@ impl OutputRedactor {
         Self::build(secrets.map(|(value, name)| (value.clone(), name.clone())).collect()).await
     }
 
-    /// A text that is complete.
+    /// Redacts a complete text.
     pub fn redact_text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if self.0.is_none() {
             return Cow::Borrowed(text);
@@ -91,7 +94,7 @@ impl OutputRedactor {
         Cow::Owned(String::from_utf8_lossy(&clean).into_owned())
     }
 
-    /// Whom code has tried to reach.
+    /// Redacts the network attempts of code.
     pub(crate) fn redact_attempts(&self, attempts: &mut [NetworkAttempt]) {
         for attempt in attempts {
             attempt.host = self.redact_text(&attempt.host).into_owned();
@@ -100,12 +103,12 @@ impl OutputRedactor {
         }
     }
 
-    /// A text that comes in pieces.
+    /// A redactor for a text that arrives in pieces.
     pub(crate) fn stream(&self) -> StreamRedactor {
         StreamRedactor::new(self.0.clone())
     }
 
-    /// Texts, names of fields, and numbers that are a value.
+    /// Redacts strings, field names, and numbers that are a secret.
     pub(crate) fn redact_json(&self, value: Value) -> Value {
         match value {
             _ if self.0.is_none() => value,
@@ -126,7 +129,7 @@ impl OutputRedactor {
         }
     }
 
-    /// What is said in a record beside its output, results and files.
+    /// Redacts a record except for its output, results and files.
     pub(crate) fn redact_record(&self, execution: &mut Execution) {
         if self.0.is_none() {
             return;
@@ -139,7 +142,7 @@ impl OutputRedactor {
         self.redact_attempts(&mut execution.network);
     }
 
-    /// It may quote what somebody outside has made of a value.
+    /// An error may quote what a remote host made of a value.
     fn redact_error(&self, fault: Error) -> Error {
         let text = |text: String| self.redact_text(&text).into_owned();
         let code = match fault.code {
@@ -355,7 +358,7 @@ mod tests {
     #[test]
     fn t107_a_search_takes_as_long_for_values_that_are_made_for_it_as_for_others() {
         use std::time::Instant;
-        // Each begins as all others do, and as the text does at each of its places.
+        // All values share a prefix, which the text has at each of its positions.
         let alike = (0..128).map(|it| (format!("S{it}"), format!("{}{it:03}", "a".repeat(900))));
         let others = (0..128).map(|it| (format!("S{it}"), format!("{it:03}{}", "b".repeat(900))));
         let took = |redactor: OutputRedactor, text: &str| {
@@ -383,7 +386,7 @@ mod tests {
         };
         assert!(refused(many(SECRETS_PER_SANDBOX_MAX + 1, 16)).contains("257 of 4112 bytes"));
         assert!(refused(many(3, SECRET_BYTES_PER_SANDBOX_MAX / 2)).contains("3 of 196608 bytes"));
-        // Six bytes of each byte, in some of its forms.
+        // In some encodings each byte takes six.
         let odd = |it| (format!("S{it}"), format!("{}{it:02}", "\u{1}".repeat(4_000)));
         assert!(refused((0..30).map(odd).collect()).contains("encodings"));
         assert_eq!(of(many(SECRETS_PER_SANDBOX_MAX, 400)).redact_text("x"), "x");

@@ -1,4 +1,4 @@
-//! What this machine has for sandboxes and the server together, from which defaults follow.
+//! The resources of this host for sandboxes and the server together. Defaults follow from them.
 
 use std::fs;
 use std::num::NonZero;
@@ -12,12 +12,12 @@ const GIB: u64 = 1024 * 1024 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostResources {
     pub cores: u64,
-    /// That of the machine, or that of the cgroup which this process is in, if it is less.
+    /// The memory of the host, or the limit of this process's cgroup if that is lower.
     pub memory_bytes: u64,
 }
 
 impl HostResources {
-    /// Asks the system. What it does not say is taken to be that of a small machine.
+    /// Asks the operating system. Unknown values default to those of a small machine.
     pub fn detect() -> Self {
         let cores = available_parallelism().map_or(1, NonZero::get) as u64;
         let machine = read("/proc/meminfo").and_then(|text| total(&text)).unwrap_or(GIB);
@@ -26,7 +26,7 @@ impl HostResources {
         Self { cores, memory_bytes: limits.fold(machine, u64::min) }
     }
 
-    /// What an operator allows who has said nothing.
+    /// The default caps if the operator configures none.
     pub fn caps(self) -> OperatorCaps {
         OperatorCaps::for_machine(self.cores, self.memory_bytes)
     }
@@ -43,7 +43,7 @@ fn total(meminfo: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The files with the memory limits of the groups in `/proc/self/cgroup` and of those above them.
+/// The files with the memory limits of the groups in `/proc/self/cgroup` and of their parents.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {

@@ -1,5 +1,6 @@
-//! The walk, in two steps that whoever keeps records can stand between: a command is let in, then it
-//! is run. Each stage takes what the stage before has produced, so that none can be left out.
+//! The path of a command, in two steps, so that a caller can write a record in between: a command
+//! is admitted, then it is run. Each stage takes the result of the previous stage, so that none can
+//! be skipped.
 
 use crate::capacity::CapacityPermit;
 use crate::code_job::{CodeJob, take_input_files};
@@ -30,13 +31,13 @@ use types::{
 };
 use uuid::Uuid;
 
-/// Records with a larger value are made on a thread that serves nobody else.
+/// Records with a larger value are built on a separate blocking thread.
 const CLOSED_HERE_BYTES_MAX: usize = 16 * 1024;
 
-/// Takes the events of an execution while they happen.
+/// Receives the events of an execution while they happen.
 type EventSink<'a> = &'a mut (dyn FnMut(Event) + Send);
 
-/// The record of an execution, with what was to be brought of its files.
+/// The record of an execution, with the requested contents of its files.
 #[derive(Debug)]
 pub struct FinishedExecution {
     pub execution: Execution,
@@ -47,15 +48,15 @@ pub struct FinishedExecution {
 }
 
 impl FinishedExecution {
-    /// Attempts to reach somebody that others have seen. What its code was given stands in none.
+    /// Adds network attempts that the egress proxy has logged, redacted.
     pub fn add_network_attempts(&mut self, mut attempts: Vec<NetworkAttempt>) {
         self.redactor.redact_attempts(&mut attempts);
         self.execution.network.append(&mut attempts);
     }
 }
 
-/// A command that was let in: it has its room, and nothing of it has run. Dropping it gives
-/// everything back.
+/// An admitted command: it has its capacity, and nothing of it has run. Dropping it releases
+/// everything.
 #[derive(Debug)]
 pub struct Admitted {
     engine: Arc<Engine>,
@@ -64,7 +65,7 @@ pub struct Admitted {
     cancel: CancelHandle,
 }
 
-/// Where it will run.
+/// The sandbox that a command runs in.
 #[derive(Debug)]
 enum ExecutionTarget {
     Fresh(CapacityPermit),
@@ -81,61 +82,62 @@ impl Engine {
         self.admit(command).await?.run(sink).await
     }
 
-    /// Finds limits and room for a command. From here on it can be cancelled by its id.
+    /// Resolves the limits of a command and reserves capacity. From here on it can be cancelled by
+    /// its id.
     pub async fn admit(self: &Arc<Self>, command: Command) -> Result<Admitted, Error> {
         let created = Utc::now();
         self.capacity.check_open()?;
-        let ticket = self.executions.register(command.id)?;
+        let cancel = self.executions.register(command.id)?;
         let redactor = redactor_for(&command).await?;
         let (caps, asked) = (command.caps.unwrap_or(self.config.caps), command.limits());
-        let (limits, sandbox_id, room) = match command.session {
+        let (limits, sandbox_id, target) = match command.session {
             None => {
                 self.environment_cache.find(&self.config, &command.environment)?;
                 let limits = limits::resolve_for_sandbox(&caps, &asked)?;
-                let slot = self.wait_for_capacity(&ticket.stopper).await?;
-                (limits, SandboxId::new(Uuid::now_v7()), ExecutionTarget::Fresh(slot))
+                let permit = self.wait_for_capacity(&cancel.stopper).await?;
+                (limits, SandboxId::new(Uuid::now_v7()), ExecutionTarget::Fresh(permit))
             }
             Some(id) => {
                 let session = self.session(id)?;
                 let limits = limits::resolve_for_session(&caps, &session, &asked)?;
-                (limits, id, ExecutionTarget::Session(session.lease(ticket.stopper.clone())?))
+                (limits, id, ExecutionTarget::Session(session.lease(cancel.stopper.clone())?))
             }
         };
-        let order = AdmittedCommand {
+        let admitted = AdmittedCommand {
             files_in: command.files.iter().map(|file| file.name.clone()).collect(),
             limits,
             sandbox_id,
-            generation: room.generation(),
-            environment: room.environment().unwrap_or(&command.environment).to_owned(),
+            generation: target.generation(),
+            environment: target.environment().unwrap_or(&command.environment).to_owned(),
             warnings: host_support::missing_layer_warnings(&self.config.allowed_missing_layers),
             created,
             redactor,
             command,
         };
-        Ok(Admitted { engine: Arc::clone(self), command: order, target: room, cancel: ticket })
+        Ok(Admitted { engine: Arc::clone(self), command: admitted, target, cancel })
     }
 
     async fn wait_for_capacity(&self, stopper: &StopHandle) -> Result<CapacityPermit, Error> {
         tokio::select! {
             biased;
-            slot = self.capacity.acquire() => slot,
+            permit = self.capacity.acquire() => permit,
             () = stopper.requested() => {
                 Err(Error::new(ErrorCode::Cancelled, "the execution was cancelled while it waited"))
             }
         }
     }
 
-    /// Where the packages of a session go, if they can go anywhere.
+    /// The installer for packages of a session, if it may install any.
     fn package_installer(
         &self,
-        turn: &SessionLease,
-        home: &SandboxHandle,
+        lease: &SessionLease,
+        handle: &SandboxHandle,
     ) -> Option<PackageInstaller> {
         Some(PackageInstaller {
             environments: self.environment_cache.environments(&self.config).ok()?,
-            environment: Arc::clone(&turn.session.environment),
+            environment: Arc::clone(&lease.session.environment),
             package_root: Arc::clone(self.config.package_root.as_ref()?),
-            packages: Arc::clone(&home.packages),
+            packages: Arc::clone(&handle.packages),
             permits: Arc::clone(&self.install_permits),
         })
     }
@@ -155,50 +157,50 @@ impl ExecutionTarget {
     fn generation(&self) -> u64 {
         match self {
             Self::Fresh(_) => 1,
-            Self::Session(turn) => turn.generation(),
+            Self::Session(lease) => lease.generation(),
         }
     }
 
-    /// That of the session, if it is one.
+    /// The environment of the session, if the target is one.
     fn environment(&self) -> Option<&str> {
         match self {
             Self::Fresh(_) => None,
-            Self::Session(turn) => Some(turn.session.environment.environment.name.as_str()),
+            Self::Session(lease) => Some(lease.session.environment.environment.name.as_str()),
         }
     }
 }
 
 impl Admitted {
-    /// The record as far as it is known: everything but what only running it can tell.
+    /// The record as far as it is known before the run.
     pub fn record(&self) -> Execution {
         self.command.initial_record()
     }
 
-    /// Takes out of texts what its code is given, besides what its session was given before.
+    /// Redacts the secrets of this execution and those that its session had before.
     pub fn redactor(&self) -> OutputRedactor {
         self.command.redactor.clone()
     }
 
-    /// With files that nobody wanted to open before there was room.
+    /// Adds files that the caller opens only after admission.
     pub fn with_files(mut self, files: Vec<InputFile>) -> Self {
         self.command.files_in = files.iter().map(|file| file.name.clone()).collect();
         self.command.command.files = files;
         self
     }
 
-    /// Of the names and contents in the working directory of its session, which nobody else uses from
-    /// now on. Absent for a sandbox of its own.
+    /// The digest of the names and contents in its session's working directory, which only this
+    /// command uses from now on. Absent for a fresh sandbox.
     pub async fn directory_digest(&mut self) -> Result<Option<String>, Error> {
-        let ExecutionTarget::Session(turn) = &mut self.target else { return Ok(None) };
-        let home = turn.take_sandbox(&self.engine).await?;
-        let files = home.sandbox.directory();
-        turn.return_sandbox(home);
+        let ExecutionTarget::Session(lease) = &mut self.target else { return Ok(None) };
+        let handle = lease.take_sandbox(&self.engine).await?;
+        let files = handle.sandbox.directory();
+        lease.return_sandbox(handle);
         let files = files.map_err(|error| directory_error(&error))?;
         let read = spawn_blocking(move || directory_digest::digest_directory(&files)).await;
         read.unwrap_or_else(|error| Err(directory_error(&error.into()))).map(Some)
     }
 
-    /// Runs it, shows each event while it happens, and gives the whole record.
+    /// Runs the command, emits each event while it happens, and returns the whole record.
     pub async fn run(
         self,
         sink: &mut (dyn FnMut(&Event) + Send),
@@ -214,54 +216,56 @@ impl Admitted {
         Ok(finished)
     }
 
-    /// Runs it and gives its events away. The record is without output and results: those are in
-    /// the events, and nobody needs them twice. A value is left out unless `value_room` has memory for it.
+    /// Runs the command and emits its events. The record has no output and results, because the
+    /// events have them. It has the value only if `value_room` has memory for it.
     pub async fn stream(
         self,
         sink: EventSink<'_>,
         value_room: &ValueRoom,
     ) -> Result<FinishedExecution, Error> {
-        let Self { engine, command: mut order, target: room, cancel: ticket } = self;
-        let stopper = &ticket.stopper;
-        match room {
-            ExecutionTarget::Fresh(_slot) => {
+        let Self { engine, command: mut admitted, target, cancel } = self;
+        let stopper = &cancel.stopper;
+        match target {
+            ExecutionTarget::Fresh(_permit) => {
                 let leased = tokio::select! {
                     biased;
-                    // An environment may be built first, which takes minutes.
-                    () = stopper.requested() => return Ok(cancelled_before_start(&order, sink).finished),
-                    leased = engine.lease(&order.environment, &order.limits) => leased,
+                    // An environment may have to be built first, which takes minutes.
+                    () = stopper.requested() => {
+                        return Ok(cancelled_before_start(&admitted, sink).finished);
+                    }
+                    leased = engine.lease(&admitted.environment, &admitted.limits) => leased,
                 };
                 let (_ready, sandbox) = leased?;
-                let outlet = order.command.egress.take();
-                let variables = if outlet.is_some() { proxy_variables() } else { BTreeMap::new() };
+                let egress = admitted.command.egress.take();
+                let variables = if egress.is_some() { proxy_variables() } else { BTreeMap::new() };
                 let (held, redactor) = (WritableVolumes::default(), OutputRedactor::default());
-                let mut home = SandboxHandle::new(sandbox, held, outlet.as_ref(), redactor);
-                let place =
+                let mut handle = SandboxHandle::new(sandbox, held, egress.as_ref(), redactor);
+                let inputs =
                     RunInputs { number: 1, variables: &variables, installer: None, value_room };
-                let walked = run_in_sandbox(order, &mut home, place, stopper, sink).await?;
-                home.sandbox.end().await;
-                Ok(walked.finished)
+                let ran = run_in_sandbox(admitted, &mut handle, inputs, stopper, sink).await?;
+                handle.sandbox.end().await;
+                Ok(ran.finished)
             }
-            ExecutionTarget::Session(mut turn) => {
-                let mut home = turn.take_sandbox(&engine).await?;
-                let variables = turn.session.variables();
-                let place = RunInputs {
-                    number: turn.count_execution(),
+            ExecutionTarget::Session(mut lease) => {
+                let mut handle = lease.take_sandbox(&engine).await?;
+                let variables = lease.session.variables();
+                let inputs = RunInputs {
+                    number: lease.count_execution(),
                     variables: &variables,
-                    installer: engine.package_installer(&turn, &home),
+                    installer: engine.package_installer(&lease, &handle),
                     value_room,
                 };
-                let walked = run_in_sandbox(order, &mut home, place, stopper, sink).await;
-                let Ok(SandboxRun { mut finished, alive }) = walked else {
-                    // Nothing was run, and the session is as it was.
-                    turn.return_sandbox(home);
-                    return walked.map(|walked| walked.finished);
+                let ran = run_in_sandbox(admitted, &mut handle, inputs, stopper, sink).await;
+                let Ok(SandboxRun { mut finished, alive }) = ran else {
+                    // Nothing ran, and the session is unchanged.
+                    lease.return_sandbox(handle);
+                    return ran.map(|ran| ran.finished);
                 };
-                let mut lost = turn.take_unreported_loss();
+                let mut lost = lease.take_unreported_loss();
                 if alive {
-                    turn.return_sandbox(home);
+                    lease.return_sandbox(handle);
                 } else {
-                    finished.execution.generation = turn.record_state_loss();
+                    finished.execution.generation = lease.record_state_loss();
                     lost = true;
                 }
                 if lost {
@@ -275,53 +279,54 @@ impl Admitted {
 
 struct SandboxRun {
     finished: FinishedExecution,
-    /// Whether the interpreter is still there, with its state.
+    /// Whether the interpreter still runs, with its state.
     alive: bool,
 }
 
-/// What a run finds besides its sandbox.
+/// The inputs of a run besides its sandbox.
 struct RunInputs<'a> {
-    /// Tells it from the others there.
+    /// Identifies the run within its sandbox.
     number: u64,
-    /// What everything there is told.
+    /// Environment variables of every run in this sandbox.
     variables: &'a BTreeMap<String, String>,
-    /// Where packages go, if they can go anywhere.
+    /// Installs packages, if the code may install any.
     installer: Option<PackageInstaller>,
-    /// Asked for the memory of its value.
+    /// Provides the memory for the value.
     value_room: &'a ValueRoom,
 }
 
-/// Places files, runs, collects and records, in a sandbox that is ours.
+/// Writes input files, runs, collects and records, in a leased sandbox.
 async fn run_in_sandbox(
-    mut order: AdmittedCommand,
+    mut admitted: AdmittedCommand,
     SandboxHandle { sandbox, volumes: held, redactor, .. }: &mut SandboxHandle,
-    RunInputs { number, variables, installer: desk, value_room }: RunInputs<'_>,
+    RunInputs { number, variables, installer: package_installer, value_room }: RunInputs<'_>,
     stopper: &StopHandle,
     sink: EventSink<'_>,
 ) -> Result<SandboxRun, Error> {
     held.refresh().await?;
-    write_input_files(sandbox, take_input_files(&mut order.command)).await?;
-    sandbox.set_limits(&order.limits).map_err(|error| limits_error(&error))?;
+    write_input_files(sandbox, take_input_files(&mut admitted.command)).await?;
+    sandbox.set_limits(&admitted.limits).map_err(|error| limits_error(&error))?;
     if stopper.is_requested() {
-        return Ok(cancelled_before_start(&order, sink));
+        return Ok(cancelled_before_start(&admitted, sink));
     }
-    *redactor = redactor.merge(&order.redactor).await?;
+    *redactor = redactor.merge(&admitted.redactor).await?;
     let mut screen = EventRedactor::new(redactor);
-    let job = CodeJob::new(&order.command, number, variables);
+    let job = CodeJob::new(&admitted.command, number, variables);
     let started = Utc::now();
     sink(Event::Status { status: ExecutionStatus::Running });
     let hear = &mut |event: Event| screen.redact_event(event, &mut *sink);
-    let installer = order.command.installer.as_ref();
+    let installer = admitted.command.installer.as_ref();
     let install = |wanted: Vec<String>| {
-        package_installer::handle_install_request(&wanted, installer, desk.as_ref())
+        package_installer::handle_install_request(&wanted, installer, package_installer.as_ref())
     };
-    let ending = sandbox.run(&job.task(), &order.limits, stopper, hear, value_room, &install).await;
+    let ending =
+        sandbox.run(&job.task(), &admitted.limits, stopper, hear, value_room, &install).await;
     screen.finish(&mut *sink);
-    let collected = collect_files(sandbox, &order.command.collect_files, redactor).await;
+    let collected = collect_files(sandbox, &admitted.command.collect_files, redactor).await;
     let unkept = held.persist().await;
     let (alive, bytes, redactor) = (ending.alive, ending.returned_bytes(), redactor.clone());
     let close = move || {
-        let mut execution = order.final_record(Some(started), ending, &collected);
+        let mut execution = admitted.final_record(Some(started), ending, &collected);
         unkept.report_in(&mut execution);
         redactor.redact_record(&mut execution);
         (execution, collected, redactor)
@@ -330,8 +335,8 @@ async fn run_in_sandbox(
     Ok(emit_final_events(execution, collected, redactor, alive, sink))
 }
 
-/// Does work on a value of so many bytes where nobody waits for it but the caller: schemas are checked
-/// and secrets looked for in every part of it.
+/// Processes a value of that size on a thread on which only the caller waits: checking schemas and
+/// searching for secrets touches every part of it.
 async fn run_off_thread<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
@@ -343,21 +348,21 @@ async fn run_off_thread<T: Send + 'static>(
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is at its end, and with it whoever waits.
+            // The runtime shuts down, and with it all callers.
             Err(_) => std::future::pending().await,
         },
     }
 }
 
-/// The record of what was cancelled before any of it ran.
-fn cancelled_before_start(order: &AdmittedCommand, sink: EventSink<'_>) -> SandboxRun {
+/// The record of a command that was cancelled before any of it ran.
+fn cancelled_before_start(admitted: &AdmittedCommand, sink: EventSink<'_>) -> SandboxRun {
     let (ending, nothing) = (ExitReport::cancelled_before_start(), CollectedFiles::default());
     let alive = ending.alive;
-    let execution = order.final_record(None, ending, &nothing);
+    let execution = admitted.final_record(None, ending, &nothing);
     emit_final_events(execution, nothing, OutputRedactor::default(), alive, sink)
 }
 
-/// Tells what is known only now. That it is over is told by whoever keeps the record.
+/// Emits the events that are known only at the end. The writer of the record emits the last one.
 fn emit_final_events(
     execution: Execution,
     collected: CollectedFiles,

@@ -1,5 +1,5 @@
-//! The executions that are on their way, by their ids, so that each can be stopped: from the moment
-//! it is asked for until its record is written.
+//! The executions in progress, by id, so that each can be stopped: from its admission until its
+//! record is written.
 
 use sandbox::StopHandle;
 use std::collections::HashMap;
@@ -14,11 +14,11 @@ pub(crate) struct RunningExecutions(Arc<ExecutionTable>);
 #[derive(Debug, Default)]
 struct ExecutionTable {
     stoppers: Mutex<HashMap<ExecutionId, StopHandle>>,
-    /// Told at each end.
+    /// Notified at each end.
     ended: Notify,
 }
 
-/// One execution that is on its way; no longer when this is dropped.
+/// Registration of an execution in progress. Dropping it ends the registration.
 #[derive(Debug)]
 pub(crate) struct CancelHandle {
     id: ExecutionId,
@@ -52,7 +52,7 @@ impl RunningExecutions {
         }
     }
 
-    /// Asks one to stop; whether it was there.
+    /// Asks one to stop. Returns whether it was in progress.
     pub(crate) fn stop(&self, id: ExecutionId) -> bool {
         self.stoppers().get(&id).inspect(|stopper| stopper.stop()).is_some()
     }
@@ -61,10 +61,10 @@ impl RunningExecutions {
         self.stoppers().values().for_each(StopHandle::stop);
     }
 
-    /// Returns when there is none.
+    /// Waits until no execution is in progress.
     pub(crate) async fn wait_until_idle(&self) {
         loop {
-            // Made before looking: an end in between is heard.
+            // Created before the check, so that an end in between is not missed.
             let ended = self.0.ended.notified();
             if self.stoppers().is_empty() {
                 return;

@@ -1,7 +1,7 @@
 //! Sessions: sandboxes that live as long as a conversation.
 //!
-//! A session is used by whoever has its [`Turn`], one at a time, and a session that is closed gives
-//! no more turns. A memory that is lost, in whatever way, is told by its generation.
+//! The holder of a [`SessionLease`] uses the session, one at a time, and a closed session gives no
+//! more leases. If the interpreter's state is lost for any reason, the generation increases.
 
 use crate::capacity::CapacityPermit;
 use crate::command::SandboxGrants;
@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 use types::{Error, ErrorCode, Limits, SandboxId};
 
-/// What can be said of a session from outside.
+/// Public information about a session.
 #[derive(Debug, Clone)]
 pub struct SessionInfo {
     pub id: SandboxId,
@@ -29,13 +29,13 @@ pub struct SessionInfo {
     pub limits: Limits,
     pub generation: u64,
     pub busy: bool,
-    /// How many there were, with the one that is running.
+    /// The number of executions, including the running one.
     pub executions: u64,
     pub opened_at: DateTime<Utc>,
     pub last_used_at: DateTime<Utc>,
     /// Closed after that time without use.
     pub idle: Duration,
-    /// If nobody uses it until then. Absent when it is never.
+    /// When it expires if it is not used until then. Absent if that is beyond the range of dates.
     pub expires_at: Option<DateTime<Utc>>,
 }
 
@@ -51,12 +51,12 @@ pub(crate) struct LiveSession {
     _permit: CapacityPermit,
 }
 
-/// What only the one whose turn it is may touch.
+/// State that only the holder of the lease may access.
 #[derive(Debug)]
 struct LeasedState {
     /// `None` after the interpreter has died; the next execution starts another one.
     handle: Option<SandboxHandle>,
-    /// The memory was lost, and no record has said it yet.
+    /// The state was lost, and no record has reported it yet.
     loss_unreported: bool,
 }
 
@@ -66,27 +66,27 @@ struct SharedState {
     executions: u64,
     expiry: Expiry,
     last_used: Instant,
-    /// Of the one whose turn it is.
+    /// Stops the holder of the lease.
     stopper: Option<StopHandle>,
     closed: bool,
     grants: Option<ReservedGrants>,
 }
 
-/// What a sandbox of the session has besides its working directory.
+/// Reserved grants for the sandboxes of a session.
 #[derive(Debug)]
 pub(crate) struct ReservedGrants {
     pub(crate) grants: SandboxGrants,
     pub(crate) _reserved: MemoryReservation,
 }
 
-/// A sandbox, and what it holds besides its working directory.
+/// A sandbox and its attachments.
 #[derive(Debug)]
 pub(crate) struct SandboxHandle {
     pub(crate) sandbox: Sandbox,
     pub(crate) volumes: WritableVolumes,
-    /// What was installed in it.
+    /// The packages installed in it.
     pub(crate) packages: Arc<PackageInstalls>,
-    /// For everything that code in it was ever given.
+    /// For every secret that code in it ever had.
     pub(crate) redactor: OutputRedactor,
     _egress: Option<EgressGuard>,
 }
@@ -95,15 +95,15 @@ impl SandboxHandle {
     pub(crate) fn new(
         mut sandbox: Sandbox,
         held: WritableVolumes,
-        outlet: Option<&EgressHandler>,
+        handler: Option<&EgressHandler>,
         redactor: OutputRedactor,
     ) -> Self {
-        let _outlet = egress::serve_proxy_socket(&mut sandbox, outlet);
-        Self { sandbox, volumes: held, packages: Arc::default(), redactor, _egress: _outlet }
+        let _egress = egress::serve_proxy_socket(&mut sandbox, handler);
+        Self { sandbox, volumes: held, packages: Arc::default(), redactor, _egress }
     }
 }
 
-/// What a session is made of.
+/// The parts of a new session.
 #[derive(Debug)]
 pub(crate) struct SessionParts {
     pub(crate) id: SandboxId,
@@ -124,9 +124,9 @@ impl LiveSession {
             limits,
             expiry,
             environment: ready,
-            grants: equipment,
-            handle: home,
-            permit: slot,
+            grants,
+            handle,
+            permit,
         } = parts;
         let opened = Instant::now();
         let outside = SharedState {
@@ -136,20 +136,20 @@ impl LiveSession {
             last_used: opened,
             stopper: None,
             closed: false,
-            grants: Some(equipment),
+            grants: Some(grants),
         };
         Self {
             id,
             environment: ready,
             limits,
             leased: Arc::new(Mutex::new(LeasedState {
-                handle: Some(home),
+                handle: Some(handle),
                 loss_unreported: generation > 1,
             })),
             shared: SyncMutex::new(outside),
             opened,
             opened_at: Utc::now(),
-            _permit: slot,
+            _permit: permit,
         }
     }
 
@@ -161,21 +161,21 @@ impl LiveSession {
         self.shared().grants.as_ref().map_or_else(SandboxGrants::default, |it| it.grants.clone())
     }
 
-    /// Told to all that runs in it.
+    /// Environment variables of everything that runs in it.
     pub(crate) fn variables(&self) -> BTreeMap<String, String> {
-        let SandboxGrants { variables, egress: outlet, .. } = self.grants();
-        let proxy = outlet.map(|_| egress::proxy_variables()).unwrap_or_default();
+        let SandboxGrants { variables, egress: handler, .. } = self.grants();
+        let proxy = handler.map(|_| egress::proxy_variables()).unwrap_or_default();
         proxy.into_iter().chain(variables).collect()
     }
 
-    /// The interpreter is gone, and with it what it remembered.
+    /// Records that the interpreter has ended and its state is lost.
     fn record_state_loss(&self) -> u64 {
         let mut outside = self.shared();
         outside.generation += 1;
         outside.generation
     }
 
-    /// The turn to use it, which `stopper` can end.
+    /// Leases the session. `stopper` can end the lease.
     pub(crate) fn lease(self: &Arc<Self>, stopper: StopHandle) -> Result<SessionLease, Error> {
         let inside = Arc::clone(&self.leased).try_lock_owned().map_err(|_| self.busy_error())?;
         let mut outside = self.shared();
@@ -188,28 +188,28 @@ impl LiveSession {
         Ok(SessionLease { session: Arc::clone(self), state: inside, sandbox_taken: false })
     }
 
-    /// Asks the running execution to end; whether there was one.
+    /// Asks the running execution to end. Returns whether there was one.
     pub(crate) fn interrupt(&self) -> bool {
         let outside = self.shared();
         outside.stopper.as_ref().inspect(|stopper| stopper.stop()).is_some()
     }
 
-    /// Gives no more turns, and ends the present one without waiting for the code to agree.
+    /// Gives no more leases, and ends the current one without waiting for the code to react.
     pub(crate) fn close(&self) {
         let mut outside = self.shared();
         outside.closed = true;
         outside.stopper.iter().for_each(StopHandle::kill);
     }
 
-    /// What it holds, once the last turn is over.
+    /// Takes its sandbox, once the last lease has ended.
     pub(crate) async fn take_sandbox(&self) -> Option<Sandbox> {
-        self.leased.lock().await.handle.take().map(|home| home.sandbox)
+        self.leased.lock().await.handle.take().map(|handle| handle.sandbox)
     }
 
-    /// Closes it if it is time, and says why.
+    /// Closes the session if it has expired, and returns the reason.
     pub(crate) fn expire(&self, now: Instant) -> Option<EndReason> {
         let mut outside = self.shared();
-        // One that is running something is not idle, however long that takes.
+        // A session that runs something is not idle, however long that takes.
         let unused = outside.stopper.is_none()
             && now.saturating_duration_since(outside.last_used) > outside.expiry.idle;
         let old = now.saturating_duration_since(self.opened) > outside.expiry.absolute;
@@ -249,7 +249,7 @@ impl LiveSession {
         }
     }
 
-    /// That long after it was opened; `None` is later than there are dates for.
+    /// The time this long after it was opened; `None` if that is beyond the range of dates.
     fn after(&self, duration: Duration) -> Option<DateTime<Utc>> {
         self.opened_at.checked_add_signed(TimeDelta::from_std(duration).ok()?)
     }
@@ -265,9 +265,9 @@ pub(crate) fn not_found_error(id: SandboxId) -> Error {
     Error::new(ErrorCode::SessionNotFound, message).hint("open a new one")
 }
 
-/// The turn to use a session, for an execution or for its files. When it is dropped while the
-/// sandbox is out, the caller has gone away in the middle of something: that ended the sandbox, and
-/// the memory is lost.
+/// The exclusive right to use a session, for an execution or for its files. If it is dropped while
+/// the sandbox is taken, the caller went away in the middle of something: that ended the sandbox,
+/// and its state is lost.
 #[derive(Debug)]
 pub(crate) struct SessionLease {
     pub(crate) session: Arc<LiveSession>,
@@ -292,56 +292,56 @@ impl SessionLease {
         self.session.shared().generation
     }
 
-    /// The number of the execution that begins now.
+    /// Counts the execution that begins now, and returns its number.
     pub(crate) fn count_execution(&self) -> u64 {
         let mut outside = self.session.shared();
         outside.executions += 1;
         outside.executions
     }
 
-    /// Its sandbox, or a new one in the place of one that died. To be given back.
+    /// Takes its sandbox, or a new one if it died. The caller returns it afterwards.
     pub(crate) async fn take_sandbox(&mut self, engine: &Engine) -> Result<SandboxHandle, Error> {
-        let home = match self.state.handle.take() {
-            Some(home) => home,
+        let handle = match self.state.handle.take() {
+            Some(handle) => handle,
             None => {
                 let LiveSession { environment: ready, limits, .. } = &*self.session;
                 engine.attach_sandbox(ready, limits, &self.session.grants()).await?
             }
         };
         self.sandbox_taken = true;
-        Ok(home)
+        Ok(handle)
     }
 
-    pub(crate) fn return_sandbox(&mut self, home: SandboxHandle) {
-        self.state.handle = Some(home);
+    pub(crate) fn return_sandbox(&mut self, handle: SandboxHandle) {
+        self.state.handle = Some(handle);
         self.sandbox_taken = false;
     }
 
-    /// The sandbox is gone, and with it what it remembered; tells the new generation.
+    /// Records that the sandbox has ended and its state is lost. Returns the new generation.
     pub(crate) fn record_state_loss(&mut self) -> u64 {
         self.sandbox_taken = false;
         self.session.record_state_loss()
     }
 
-    /// Whether a loss of memory is still to be told. Who asks tells it.
+    /// Whether a loss of state is still unreported. The caller must report it.
     pub(crate) fn take_unreported_loss(&mut self) -> bool {
         std::mem::take(&mut self.state.loss_unreported)
     }
 
-    /// A new generation without equipment, and the sandbox of the old one, to be ended.
+    /// Starts a new generation without grants, and returns the old sandbox for the caller to end.
     pub(crate) fn reset(&mut self) -> (u64, Option<Sandbox>) {
         self.session.shared().grants = None;
-        // Both at once: whoever goes away while the old one ends leaves no session that still
-        // counts on it.
-        (self.record_state_loss(), self.state.handle.take().map(|home| home.sandbox))
+        // In one step: if the caller goes away while the old sandbox ends, the session no longer
+        // refers to it.
+        (self.record_state_loss(), self.state.handle.take().map(|handle| handle.sandbox))
     }
 
-    pub(crate) fn set_grants(&mut self, equipment: ReservedGrants) {
-        self.session.shared().grants = Some(equipment);
+    pub(crate) fn set_grants(&mut self, grants: ReservedGrants) {
+        self.session.shared().grants = Some(grants);
     }
 
-    /// Memory that ending the sandbox would give back.
+    /// Memory that ending the sandbox would free.
     pub(crate) fn private_bytes(&self) -> u64 {
-        self.state.handle.as_ref().map_or(0, |home| home.sandbox.private_bytes())
+        self.state.handle.as_ref().map_or(0, |handle| handle.sandbox.private_bytes())
     }
 }

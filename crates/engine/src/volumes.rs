@@ -1,9 +1,9 @@
 //! Volumes in sessions: directories that outlive them.
 //!
-//! A volume that code may read is shown as it is. One that it may write is held: a copy in memory
-//! that is bounded by the quota, brought up to date before each execution, and kept after it, file by
-//! file. So the quota is the kernel's to enforce, and code never touches the disk of the host. Of two
-//! sessions that write the same file, the one that ends its execution later wins.
+//! A sandbox sees a read-only volume directly. A writable volume is held: a copy in memory, bounded
+//! by the quota, that the engine refreshes before each execution and persists after it, file by
+//! file. So Linux enforces the quota, and code never touches the disk of the host. If two sessions
+//! write the same file, the one whose execution ends later wins.
 
 mod directory;
 
@@ -23,20 +23,20 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 use types::{Error, ErrorCode, Execution, ExecutionStatus, VolumeAccess, Warning};
 
-/// For the files of one execution: whoever waits for its answer waits for this.
+/// Limit for persisting the files of one execution: its caller waits for this.
 const PERSIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Of what is not kept; code can make it as much as it likes.
+/// Maximum number of reported unsaved files; code can create any number.
 const REPORTED_MAX: usize = 20;
 
-/// A volume that a session is given.
+/// A volume attached to a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeIn {
-    /// As people call it.
+    /// Its name for users.
     pub name: String,
-    /// Its directory, by name.
+    /// The name of its directory.
     pub directory: String,
-    /// Where code sees it.
+    /// Its path inside the sandbox.
     pub path: PathBuf,
     pub access: VolumeAccess,
     pub quota_bytes: u64,
@@ -54,11 +54,11 @@ impl VolumeIn {
     }
 }
 
-/// The volumes of one sandbox that are held.
+/// The held volumes of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct WritableVolumes {
     volumes: Vec<WritableVolume>,
-    /// They went in the middle of something, and nobody knows what is in them.
+    /// An operation was interrupted, so their contents are unknown.
     lost: bool,
 }
 
@@ -68,9 +68,9 @@ struct WritableVolume {
     directory: VolumeDirectory,
     quota_bytes: u64,
     inside: SandboxDirectory,
-    /// Each file as it was when both sides were the same.
+    /// Each file as it was when both copies were last equal.
     synced: BTreeMap<String, SyncedFile>,
-    /// So that nobody else changes the volume meanwhile.
+    /// Keeps other sessions from changing the volume meanwhile.
     lock: Arc<AsyncMutex<()>>,
 }
 
@@ -80,7 +80,7 @@ struct SyncedFile {
     stored: FileStamp,
 }
 
-/// What could not be kept, and why.
+/// Files that could not be persisted, and why.
 #[derive(Debug, Default)]
 pub(crate) struct UnsavedFiles {
     failed: Option<Error>,
@@ -110,14 +110,14 @@ impl WritableVolumes {
         Ok(Self { volumes: held.collect(), lost: false })
     }
 
-    /// What others have kept since is seen from now on.
+    /// Copies changes that other sessions have persisted into the sandbox.
     pub(crate) async fn refresh(&mut self) -> Result<(), Error> {
         let refreshed =
             self.each(|volume| volume.refresh().map_err(|error| volume.volume_error(&error)));
         refreshed.await?.into_iter().collect()
     }
 
-    /// What code has changed is on the disk from now on.
+    /// Writes the changes of the code to the disk.
     pub(crate) async fn persist(&mut self) -> UnsavedFiles {
         let mut unkept = UnsavedFiles::default();
         match self.each(WritableVolume::persist).await {
@@ -130,7 +130,7 @@ impl WritableVolumes {
         unkept
     }
 
-    /// One after the other, each while nobody else changes it.
+    /// Runs `work` on one volume after the other, each under its lock.
     async fn each<T: Send + 'static>(
         &mut self,
         work: impl Fn(&mut WritableVolume) -> T + Copy + Send + 'static,
@@ -187,7 +187,7 @@ impl WritableVolume {
         Ok(())
     }
 
-    /// All that can be kept, whatever becomes of the rest.
+    /// Persists every file that it can, even if others fail.
     fn persist(&mut self) -> UnsavedFiles {
         let now = self.inside.snapshot();
         let mut left_out = Vec::new();
@@ -212,14 +212,14 @@ impl WritableVolume {
         }
     }
 
-    /// Code has removed them; unless somebody else has changed one meanwhile, it goes.
+    /// Removes files that the code deleted, unless another session has changed them meanwhile.
     fn remove_deleted(
         &mut self,
         now: &DirectoryListing,
         change: &mut VolumeTransaction<'_>,
         left_out: &mut UnsavedFileErrors,
     ) {
-        // A directory that cannot be read hides its files, and takes none of them away.
+        // Files below an unreadable directory are invisible, not deleted.
         let all_hidden = now.skipped.contains_key(".");
         let hidden = |name: &str| {
             all_hidden
@@ -253,7 +253,7 @@ impl WritableVolume {
         };
         let mut changed: Vec<(String, FileEntry)> =
             files.into_iter().filter(|(name, entry)| !is_same(name, entry)).collect();
-        // What shrinks makes room for what grows.
+        // Shrinking files come first, because they free space for growing ones.
         let before = |name: &str| change.files().get(name).map_or(0, |stamp| stamp.size);
         changed.sort_by_key(|(name, entry)| i128::from(entry.size) - i128::from(before(name)));
         for (name, entry) in changed {
@@ -276,7 +276,7 @@ impl WritableVolume {
         change: &mut VolumeTransaction<'_>,
     ) -> Result<FileStamp, VolumeFileError> {
         let (file, _) = self.inside.open(name)?;
-        // It may still be growing.
+        // The file may still be growing.
         change.write(name, &mut file.take(self.quota_bytes.saturating_add(1)))
     }
 
@@ -294,27 +294,27 @@ impl WritableVolume {
     }
 }
 
-/// Files that could not be kept.
+/// Files that could not be persisted.
 type UnsavedFileErrors = Vec<(String, VolumeFileError)>;
 
-/// Who changes which volume, by its directory.
+/// Locks for changes of volumes, by directory.
 #[derive(Debug, Default)]
 pub(crate) struct VolumeLocks(Mutex<HashMap<String, Arc<AsyncMutex<()>>>>);
 
 impl VolumeLocks {
     fn lock_for(&self, directory: &str) -> Arc<AsyncMutex<()>> {
         let mut writers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that nobody holds are forgotten.
+        // Unused locks are removed.
         writers.retain(|_, writer| Arc::strong_count(writer) > 1);
         Arc::clone(writers.entry(directory.to_owned()).or_default())
     }
 }
 
-/// Memory for copies of volumes, which is the server's own and no sandbox's.
+/// Memory budget for copies of volumes, which use the server's memory and no sandbox's.
 #[derive(Debug)]
 pub(crate) struct VolumeMemoryBudget(Mutex<u64>);
 
-/// A part of it, given back when it is dropped.
+/// A part of the budget. Dropping it releases the memory.
 #[derive(Debug)]
 pub(crate) struct MemoryReservation {
     budget: Arc<VolumeMemoryBudget>,
@@ -369,7 +369,7 @@ fn volume_file_error(error: &VolumeFileError) -> Error {
 }
 
 impl Engine {
-    /// Does something with a volume while nobody else changes any.
+    /// Runs `work` with a volume while no other change of that volume runs.
     pub async fn with_volume<T: Send + 'static>(
         &self,
         directory: String,
@@ -384,8 +384,8 @@ impl Engine {
         .await
     }
 
-    /// Moves every volume that is not known into a directory of this name, before anybody uses one.
-    /// Tells how many.
+    /// Moves every unknown volume into a directory of this name, before any volume is used. Returns
+    /// their number.
     pub async fn set_aside_volumes(
         &self,
         is_known: impl Fn(&str) -> bool + Send + 'static,
@@ -420,7 +420,7 @@ async fn run_blocking<T: Send + 'static>(
 }
 
 impl UnsavedFiles {
-    /// What was not kept is not to be believed, whatever the code itself has said.
+    /// A file that was not persisted makes the execution's own success report wrong.
     pub(crate) fn report_in(self, execution: &mut Execution) {
         let warnings = self.skipped.into_iter().map(|message| Warning {
             code: ErrorCode::FileUnsupported.to_string(),

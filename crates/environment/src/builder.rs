@@ -1,8 +1,8 @@
-//! Making the contents of one environment, in a directory that nobody looks at yet.
+//! Builds the contents of one environment, in a staging directory.
 //!
-//! Every path that is *written into* the environment is one of the inside; every path that is
-//! *used* here is one of the host. The two must never be mixed up: a host path in there would tell
-//! a sandbox about the machine, and not work.
+//! Every path that is *written into* the environment is a path inside a sandbox; every path that is
+//! *used* here is a path of the host. They must never be mixed up: a host path inside would reveal
+//! the host to a sandbox, and would not work.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -26,10 +26,10 @@ use crate::uv::{Installation, Uv, UvError};
 
 const FONT_CACHE: &str = include_str!("python/font_cache.py");
 
-/// Below the root of an environment.
+/// Relative to the root of an environment.
 const MATPLOTLIB_CONFIG: &str = "etc/matplotlib";
 
-/// All that decides what an environment will contain.
+/// All inputs that decide the contents of an environment.
 #[derive(Debug)]
 pub(crate) struct BuildPlan<'a> {
     pub(crate) definition: &'a Definition,
@@ -38,14 +38,14 @@ pub(crate) struct BuildPlan<'a> {
     pub(crate) machine: &'a HostSettings,
     pub(crate) tools: PathBuf,
     pub(crate) cache: PathBuf,
-    /// Where bytecode is kept for other environments.
+    /// Bytecode cache that all environments share.
     pub(crate) bytecode: PathBuf,
-    /// Where lists of fonts are.
+    /// Cache of font lists.
     pub(crate) fonts: PathBuf,
 }
 
-/// Carries out a plan in `directory`, which exists and is empty. Writing the record is left to the
-/// caller, who knows where the directory will end.
+/// Carries out a plan in `directory`, which exists and is empty. The caller writes the record,
+/// because it knows the final path of the directory.
 pub(crate) fn build(
     plan: &BuildPlan<'_>,
     directory: &Path,
@@ -81,7 +81,7 @@ pub(crate) fn build(
     })
 }
 
-/// A virtual environment without packages, as `python -m venv` would make it inside.
+/// Creates a virtual environment without packages, as `python -m venv` would create it inside.
 fn create_venv(view: &MountedPython<'_>, directory: &Path) -> io::Result<()> {
     let bin = directory.join("bin");
     let site_packages = directory.join(view.site_packages());
@@ -114,7 +114,7 @@ fn install(
     };
     uv.install(&installation, plan.machine, progress)?
         .map_err(|failure| build_error(plan, failure))?;
-    // uv's own, and of no use to anybody else.
+    // Only uv uses this file.
     let uv_lock = directory.join(".lock");
     if uv_lock.exists() {
         fs::remove_file(&uv_lock).map_err(BuildError::files("removing", &uv_lock))?;
@@ -139,7 +139,7 @@ fn build_error(plan: &BuildPlan<'_>, failure: UvError) -> BuildError {
     }
 }
 
-/// Makes the programs that packages brought start the interpreter of the inside.
+/// Makes the programs of packages start the interpreter inside.
 fn rewrite_shebangs(bin: &Path) -> io::Result<()> {
     for entry in fs::read_dir(bin)? {
         let entry = entry?;
@@ -147,7 +147,7 @@ fn rewrite_shebangs(bin: &Path) -> io::Result<()> {
             continue;
         }
         if let Some(script) = with_inside_interpreter(&fs::read(entry.path())?) {
-            // A new file in place of the old: the old may be a link into the cache.
+            // Replaced by a new file: the old one may be a link into the cache.
             let adapted = bin.join(".adapted");
             fs::write(&adapted, script)?;
             fs::set_permissions(&adapted, Permissions::from_mode(0o755))?;
@@ -157,7 +157,7 @@ fn rewrite_shebangs(bin: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes what uv has put into a directory of modules fit for the inside; tells how much it is.
+/// Adapts a directory of modules that uv has installed for use inside. Returns its disk usage.
 pub(crate) fn finish_target_directory(directory: &Path) -> io::Result<DiskUsage> {
     let (bin, uv_lock) = (directory.join("bin"), directory.join(".lock"));
     if bin.is_dir() {
@@ -169,10 +169,10 @@ pub(crate) fn finish_target_directory(directory: &Path) -> io::Result<DiskUsage>
     make_readable(directory)
 }
 
-/// The script with its first line exchanged, when that line names a Python of the host.
+/// The script with a new first line, if that line names a Python of the host.
 fn with_inside_interpreter(script: &[u8]) -> Option<Vec<u8>> {
     let rest = if script.starts_with(b"#!/bin/sh\n'''exec' ") {
-        // How an interpreter with a long path or a space in it is named: two lines of shell that
+        // The form for an interpreter with a long path or a space in it: two lines of shell that
         // Python reads as a string.
         after_lines(script, 3)?
     } else {
@@ -189,9 +189,9 @@ fn after_lines(text: &[u8], count: usize) -> Option<&[u8]> {
     })
 }
 
-/// Gives the directory with matplotlib's list of fonts, as seen from inside.
+/// Caches matplotlib's list of fonts and returns its directory as seen from inside.
 ///
-/// Without the list everything works, a second slower: that it cannot be made is not an error.
+/// A failure is no error: without the list everything works, a second slower.
 fn cache_matplotlib_fonts(
     plan: &BuildPlan<'_>,
     view: &MountedPython<'_>,
@@ -199,7 +199,7 @@ fn cache_matplotlib_fonts(
     progress: &mut dyn FnMut(Progress),
 ) -> Option<PathBuf> {
     let site_packages = directory.join(view.site_packages());
-    // Packages of others never run here, where no wall is around them.
+    // Third-party packages never run here, because this process has no isolation.
     let ours = built_in_text(plan.definition.name.as_str()).is_some();
     if !ours || !site_packages.join("matplotlib").is_dir() {
         return None;
@@ -217,14 +217,14 @@ fn cache_matplotlib_fonts(
     Some(Path::new(INSIDE_ENVIRONMENT).join(MATPLOTLIB_CONFIG))
 }
 
-/// Makes the list, which has the fonts of matplotlib and no others, in a directory of its own.
+/// Creates the list, which has only the fonts of matplotlib, in a separate directory.
 fn list_fonts(plan: &BuildPlan<'_>, site_packages: &Path, kept: &Path) -> Option<()> {
     fs::create_dir_all(&plan.fonts).ok()?;
     let aside = tempfile::TempDir::new_in(&plan.fonts).ok()?;
     let mut command = subprocess::isolated_python(&plan.python.executable);
     command.args(["-c", FONT_CACHE]).arg(site_packages).env("MPLCONFIGDIR", aside.path());
     let ended = subprocess::run_streaming(&mut command, |_| {}).ok()?;
-    // Where somebody else was faster, his list is the same.
+    // If another process was faster, its list is the same.
     (ended.status.success() && (fs::rename(aside.path(), kept).is_ok() || kept.is_dir()))
         .then_some(())
 }
@@ -245,7 +245,7 @@ fn variables(definition: &Definition, view: &MountedPython<'_>) -> BTreeMap<Stri
     said.chain(library_path).collect()
 }
 
-/// The packages by what they say of themselves, sorted by name.
+/// The packages by their own metadata, sorted by name.
 fn installed_packages(site_packages: &Path) -> io::Result<Vec<PackageVersion>> {
     let mut packages = Vec::new();
     for entry in fs::read_dir(site_packages)? {
@@ -271,7 +271,8 @@ fn parse_metadata(metadata: &str) -> Option<PackageVersion> {
     })
 }
 
-/// Lets everybody read, whatever the umask: a sandbox runs as another user. Tells how much it is.
+/// Makes all files world-readable, whatever the umask: a sandbox runs as another user. Returns the
+/// disk usage.
 fn make_readable(directory: &Path) -> io::Result<DiskUsage> {
     fs::set_permissions(directory, Permissions::from_mode(0o755))?;
     let mut amount = DiskUsage::default();

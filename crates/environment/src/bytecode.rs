@@ -1,11 +1,11 @@
 //! The bytecode of packages, compiled once for all environments that have the same file.
 //!
 //! ```text
-//! <data>/cache/bytecode/3.13.0/<digest>    of one source at its place inside
+//! <data>/cache/bytecode/3.13.0/<digest>    of one source file at its path inside
 //! ```
 //!
-//! The digest is of what a source says and never of what a package claims about it: whoever could choose the
-//! name of an entry could put his bytecode into the environments of others.
+//! The digest covers the content of a source file, never a package's claim about it: a package that
+//! could choose the name of an entry could put its bytecode into other environments.
 
 use std::fs;
 use std::io;
@@ -21,19 +21,19 @@ use crate::error::BuildError;
 use crate::sandbox_paths::{INSIDE_ENVIRONMENT, MountedPython};
 use crate::subprocess;
 
-/// Of one file; the longest that packages have are some megabytes.
+/// Limit of one file; the longest files of packages have some megabytes.
 const BYTECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 const COMPILE: &str = include_str!("python/compile.py");
 
-/// A source, where its bytecode belongs, and where that is kept for others.
+/// A source file, the path of its bytecode, and the path of that in the cache.
 struct SourceFile {
     path: PathBuf,
     bytecode: PathBuf,
     cached: PathBuf,
 }
 
-/// Gives every source of the environment in `directory` its bytecode.
+/// Adds the bytecode of every source file of the environment in `directory`.
 pub(crate) fn compile(
     plan: &BuildPlan<'_>,
     view: &MountedPython<'_>,
@@ -46,7 +46,7 @@ pub(crate) fn compile(
         collect_sources(&directory.join(view.site_packages()), &mut paths)?;
         in_parallel(&paths, |path| {
             let source = source_file(path.clone(), directory, view, &cache)?;
-            // One that cannot be linked is compiled, whatever the reason.
+            // A file that cannot be linked is compiled, whatever the reason.
             Ok(fs::hard_link(&source.cached, &source.bytecode).is_err().then_some(source))
         })
     };
@@ -55,7 +55,7 @@ pub(crate) fn compile(
         return Ok(());
     }
     compile_missing(plan, directory, &missing)?;
-    // What was not compiled is not there, and what somebody else has kept meanwhile is the same.
+    // A file that failed to compile is missing, and a concurrently cached one is identical.
     missing.iter().for_each(|it| drop(fs::hard_link(&it.bytecode, &it.cached)));
     Ok(())
 }
@@ -79,7 +79,8 @@ fn source_file(
     Ok(SourceFile { bytecode, cached: cache.join(digest), path })
 }
 
-/// All sources below, but for those of tests: a third of all files, and never imported.
+/// Collects all source files below, except those of tests: a third of all files, and never
+/// imported.
 fn collect_sources(directory: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -93,7 +94,7 @@ fn collect_sources(directory: &Path, found: &mut Vec<PathBuf>) -> io::Result<()>
     Ok(())
 }
 
-/// What `work` gives for each path, on all cores.
+/// Runs `work` for each path, on all cores.
 fn in_parallel<T: Send>(
     paths: &[PathBuf],
     work: impl Fn(&PathBuf) -> io::Result<Option<T>> + Sync,

@@ -1,8 +1,8 @@
-//! Removing from the caches what no environment has had for long.
+//! Removes cache entries that no environment has used for long.
 //!
-//! Wheels and bytecode are linked into environments and not copied: the number of its links tells
-//! whether an environment has a file, and the time of its last change since when none has. A build
-//! that wants one in the very moment in which it goes fails, and works when it is tried again.
+//! Wheels and bytecode are hard-linked into environments, not copied. The link count of a file
+//! tells whether an environment uses it, and its ctime since when none does. A build that links a
+//! file at the moment of its removal fails, and succeeds when it is retried.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -12,13 +12,13 @@ use std::time::{Duration, SystemTime};
 
 use crate::disk_usage;
 
-/// Long enough that a monthly rebuild has no need of the index.
+/// Long enough that a monthly rebuild does not need the index.
 const UNUSED_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-/// Looking at every file of a cache takes about a second.
+/// Scanning every file of a cache takes about a second.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Prunes the caches in `cache`, if that was not done a short while ago.
+/// Prunes the caches in `cache`, unless that was done recently.
 pub(crate) fn prune(cache: &Path, now: SystemTime) -> io::Result<()> {
     let mark = cache.join("pruned");
     let last = fs::metadata(&mark).and_then(|found| found.modified()).ok();
@@ -28,7 +28,7 @@ pub(crate) fn prune(cache: &Path, now: SystemTime) -> io::Result<()> {
     }
     fs::write(&mark, "")?;
     let before = now - UNUSED_RETENTION;
-    // uv has the contents of a wheel in a directory, and finds out by itself that one is gone.
+    // uv keeps the contents of a wheel in a directory, and notices by itself when one is missing.
     let wheels = entries(&cache.join("uv")).into_iter().filter(|path| is_archive(path));
     for shelf in wheels.chain(entries(&cache.join("bytecode"))) {
         for entry in entries(&shelf) {
@@ -37,7 +37,7 @@ pub(crate) fn prune(cache: &Path, now: SystemTime) -> io::Result<()> {
             }
         }
     }
-    // What a uv that was killed has left.
+    // Remains of a uv that was killed.
     for wheel in disk_usage::unpack_directories(&cache.join("uv")) {
         if is_unused(&wheel, now - PRUNE_INTERVAL).unwrap_or(false) {
             remove(&wheel)?;
@@ -50,7 +50,7 @@ fn is_archive(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"archive-"))
 }
 
-/// Whether no environment has anything of it, and none has had since.
+/// Whether no environment uses any file of it, nor has used one since `before`.
 fn is_unused(path: &Path, before: SystemTime) -> io::Result<bool> {
     let found = fs::symlink_metadata(path)?;
     if changed(&found) >= before || (found.is_file() && found.nlink() > 1) {
@@ -71,7 +71,7 @@ fn changed(found: &Metadata) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(found.ctime().try_into().unwrap_or_default())
 }
 
-/// None of a directory that is not there.
+/// Empty if the directory does not exist.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     entries.flatten().map(|entry| entry.path()).collect()

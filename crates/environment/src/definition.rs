@@ -1,7 +1,7 @@
-//! What an environment shall be: the TOML that people write, checked while it is read.
+//! The definition of an environment: TOML that users write, validated while it is parsed.
 //!
-//! After [`Definition::parse`] nobody sees an unchecked string: a name is fit for a directory, a
-//! module fit for an import, and every package stands in the lock with its hash.
+//! After [`Definition::parse`] every string is validated: a name is fit for a directory, a module
+//! fit for an import, and the lock has every package with its hash.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::lock::{Lock, LockError};
 use crate::requirement::{Requirement, RequirementError};
 use crate::version::VersionRange;
 
-/// The environments that ship, each with its lock.
+/// The environments that ship with Belljar, each with its lock.
 const BUILT_IN: [(&str, &str, &str); 5] = [
     (
         "default",
@@ -38,7 +38,7 @@ const BUILT_IN: [(&str, &str, &str); 5] = [
     ("bare", include_str!("../../../environments/bare.toml"), ""),
 ];
 
-/// A directory name with room for a digest behind it.
+/// The length of a directory name that leaves space for a digest.
 const NAME_BYTES_MAX: usize = 40;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub struct Definition {
     pub description: String,
     #[serde(default)]
     pub python: VersionRange,
-    /// What was asked for; the lock has these and all that they need.
+    /// The requested packages; the lock has these and all their dependencies.
     #[serde(default)]
     pub packages: Vec<Requirement>,
     /// Imported before the first sandbox is forked.
@@ -73,18 +73,18 @@ pub struct Definition {
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
 
-/// A dotted name that can stand after `import`.
+/// A dotted name that is valid after `import`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ModuleName(String);
 
-/// The name of an environment variable that decides neither what is loaded into a process nor how
+/// The name of an environment variable that affects neither what is loaded into a process nor how
 /// Python itself behaves.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct VariableName(String);
 
-/// Which modules code may import: `"any"`, or a list.
+/// The modules that code may import: `"any"`, or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "ImportsText", into = "ImportsText")]
 pub enum Imports {
@@ -101,7 +101,7 @@ pub enum ProcessesSetting {
     Deny,
 }
 
-/// Where a session may install more packages from: `"none"`, `"pypi"`, or the URL of an index.
+/// The index from which a session may install packages: `"none"`, `"pypi"`, or a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PackageIndex {
@@ -127,20 +127,20 @@ pub enum DefinitionError {
 }
 
 impl Definition {
-    /// Reads the TOML of an environment and the lock of its packages, which is empty for an
+    /// Parses the TOML of an environment and the lock of its packages, which is empty for an
     /// environment without packages.
     pub fn parse(text: &str, lock: &str) -> Result<Self, DefinitionError> {
         Self::parse_unlocked(text)?.with_lock(lock)
     }
 
-    /// One of the environments that ship.
+    /// One of the environments that ship with Belljar.
     pub fn built_in(name: &str) -> Result<Self, DefinitionError> {
         let (text, lock) = built_in_text(name)
             .ok_or_else(|| DefinitionError::Unknown { name: name.to_owned() })?;
         Self::parse(text, lock)
     }
 
-    /// The environments that ship with what is imported by this name.
+    /// The shipped environments that contain this module.
     pub fn built_in_with_module(module: &str) -> Vec<&'static str> {
         let root = module.split('.').next().unwrap_or_default();
         let has = |definition: &Self| {
@@ -151,12 +151,12 @@ impl Definition {
         built_in_names().filter(|name| Self::built_in(name).is_ok_and(|it| has(&it))).collect()
     }
 
-    /// All packages that it will have, as the index calls them.
+    /// All packages of the lock, by their names in the index.
     pub fn locked_names(&self) -> impl Iterator<Item = &str> {
         self.lock.names().map(|name| name.as_str())
     }
 
-    /// The definition before its packages are locked; nothing can be built of it.
+    /// Parses a definition whose packages are not locked yet; it cannot be built.
     pub(crate) fn parse_unlocked(text: &str) -> Result<Self, DefinitionError> {
         check_packages(text)?;
         toml::from_str(text).map_err(|source| DefinitionError::Toml { source: Box::new(source) })
@@ -177,21 +177,21 @@ impl Definition {
         }
     }
 
-    /// Which Pythons it can be built with, now that the packages are known.
+    /// The Pythons that it can be built with, given the locked packages.
     pub(crate) fn accepted_pythons(&self) -> VersionRange {
         self.lock.made_for().unwrap_or(self.python)
     }
 
-    /// Takes everything that the definition says into `hasher`.
+    /// Feeds the whole definition into `hasher`.
     pub(crate) fn hash_into(&self, hasher: &mut Sha256) {
-        // Of the parsed value and not of the text: a comment in the TOML rebuilds nothing.
+        // Hashes the parsed value and not the text: a changed comment in the TOML rebuilds nothing.
         hasher.update(format!("{self:?}"));
         hasher.update(self.lock.digest());
     }
 }
 
-/// toml tells the place of a list and not that of what is wrong in it, so packages are looked at first.
-/// What is not even a list of texts is left to the proper reading.
+/// Checks packages first, because toml reports the position of the list and not of the invalid
+/// entry. The regular parser reports everything that is not a list of strings.
 fn check_packages(text: &str) -> Result<(), DefinitionError> {
     #[derive(Deserialize)]
     struct PackagesField {
@@ -205,7 +205,7 @@ fn check_packages(text: &str) -> Result<(), DefinitionError> {
     })
 }
 
-/// The definition and the lock of one that ships, as they are written.
+/// The TOML and the lock of a shipped environment, as text.
 pub(crate) fn built_in_text(name: &str) -> Option<(&'static str, &'static str)> {
     let found = BUILT_IN.iter().find(|(known, _, _)| *known == name);
     found.map(|(_, text, lock)| (*text, *lock))
@@ -219,7 +219,7 @@ fn built_in_list() -> String {
     built_in_names().collect::<Vec<_>>().join(", ")
 }
 
-/// toml draws the place under the message; here it is named in the same line.
+/// toml prints the position below the message; this puts both into one line.
 fn one_line(error: &toml::de::Error) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -229,7 +229,7 @@ impl Name {
         &self.0
     }
 
-    /// Of text that was put together here, and fits.
+    /// From text that this crate composed, and that is valid.
     pub(crate) fn made(text: String) -> Self {
         Self(text)
     }

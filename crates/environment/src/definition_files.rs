@@ -1,11 +1,11 @@
-//! The environments that can be asked for by name: those that ship, and those that people added.
+//! The environments that can be requested by name: those that ship, and those that users added.
 //!
 //! ```text
-//! <data>/definitions/NAME.json     a definition, its lock, and the Python that was asked for
+//! <data>/definitions/NAME.json     a definition, its lock, and the requested Python
 //! ```
 //!
-//! One file has all of it, so that whoever reads it sees a definition with its own lock or the one
-//! before, and never one with the lock of the other. A name that ships cannot be taken.
+//! One file has all of it, so that a reader sees either the new definition with its lock or the
+//! previous one with its own, and never a mixture. A name that ships cannot be taken.
 
 use std::fs;
 use std::io;
@@ -26,31 +26,31 @@ pub(crate) struct Definitions {
     directory: PathBuf,
 }
 
-/// All that an environment is made from.
+/// Everything that an environment is built from.
 #[derive(Debug, Clone)]
 pub struct Recipe {
     pub definition: Definition,
     pub python: Option<PythonChoice>,
     pub origin: Origin,
-    /// The definition as it was written.
+    /// The text of the definition.
     pub toml: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// With Belljar.
+    /// Ships with Belljar.
     Shipped,
-    /// From whoever runs this.
+    /// Added by a user.
     Custom,
-    /// Made of what a script or an operator says is needed, and made again if it is needed again.
+    /// Derived from the needs of a script or an operator, and rebuilt whenever it is needed again.
     Derived,
 }
 
-/// Of environments that were made for a script.
+/// Name prefix of environments derived from a script.
 const SCRIPT_PREFIX: &str = "script-";
-/// Of environments that have the packages of another one and more.
+/// Name prefix of environments that extend another one with packages.
 const EXTENDED_PREFIX: &str = "wider-";
-/// Enough that no two that need different things meet.
+/// Enough to keep different requirements from colliding.
 const DERIVED_DIGEST_BYTES: usize = 12;
 
 impl Origin {
@@ -66,7 +66,7 @@ impl Name {
         Self::derived(SCRIPT_PREFIX, &format!("{header:?}"))
     }
 
-    /// The environment that has the packages of this one, and these.
+    /// The environment that extends `base` with these packages.
     pub fn for_extended(base: &Recipe, packages: &[Requirement]) -> Self {
         let Recipe { python, toml, .. } = base;
         Self::derived(EXTENDED_PREFIX, &format!("{python:?} {toml} {} {packages:?}", base.lock()))
@@ -80,7 +80,7 @@ impl Name {
     }
 }
 
-/// Tells whether a definition was replaced.
+/// Changes when a definition is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefinitionStamp {
     modified: i64,
@@ -94,7 +94,7 @@ impl DefinitionStamp {
     }
 }
 
-/// What the file has.
+/// The content of a definition file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredDefinition {
@@ -131,7 +131,7 @@ impl Definitions {
         Ok(Recipe { definition, python: kept.python, origin, toml: kept.definition })
     }
 
-    /// The name of one that ships or was added, whether or not its definition can be read.
+    /// The name of a shipped or added environment, whether or not its definition is readable.
     pub(crate) fn known_name(&self, text: &str) -> Result<Name, BuildError> {
         let name = Name::try_from(text.to_owned()).ok();
         let known = |name: &Name| self.is_built_in(name) || self.path(name).exists();
@@ -142,7 +142,7 @@ impl Definitions {
         BuildError::Unknown { name: name.to_owned(), known: self.names() }
     }
 
-    /// Its file was there a moment ago.
+    /// The error for a file that existed a moment ago.
     fn read_error(&self, name: &Name, action: &'static str, error: io::Error) -> BuildError {
         match error.kind() {
             io::ErrorKind::NotFound => self.unknown_error(name.as_str()),
@@ -154,7 +154,7 @@ impl Definitions {
         built_in_text(name.as_str()).is_some()
     }
 
-    /// Those that ship, and then the others by name.
+    /// The shipped environments first, then the others by name.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut own: Vec<String> = fs::read_dir(&self.directory)
             .map(|entries| entries.flatten().filter_map(|entry| own_name(&entry.path())).collect())
@@ -163,7 +163,7 @@ impl Definitions {
         built_in_names().map(str::to_owned).chain(own).collect()
     }
 
-    /// `None` for one that ships, which never changes, and for one that is not there.
+    /// `None` for a shipped environment, which never changes, and for a missing one.
     pub(crate) fn stamp(&self, name: &str) -> Option<DefinitionStamp> {
         let name = Name::try_from(name.to_owned()).ok()?;
         fs::metadata(self.path(&name)).ok().as_ref().map(DefinitionStamp::of)
@@ -181,7 +181,7 @@ impl Definitions {
             let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
             serde_json::to_writer(&mut file, &kept)?;
             file.as_file().sync_all()?;
-            // Of this very file: another one may be at its place a moment later.
+            // The stamp of this very file: another one may replace it a moment later.
             let stamp = DefinitionStamp::of(&file.as_file().metadata()?);
             file.persist(&path)?;
             Ok(stamp)

@@ -1,8 +1,8 @@
-//! Finding the Pythons of a machine.
+//! Finds the Pythons of a host.
 //!
-//! A candidate is believed only after it ran and said what it is. What is handed on is the real
+//! A candidate is accepted only after it ran and reported what it is. The result is the real
 //! interpreter, never a shim, a wrapper or a virtual environment, because only a real one can be
-//! mounted at another place. What was passed over is kept with the reason.
+//! mounted at another path. Skipped candidates are reported with the reason.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,22 +22,22 @@ const PROBE: &str = include_str!("python/probe.py");
 /// A cold start from a slow disk takes a second or two.
 const PROBE_TIME: Duration = Duration::from_secs(10);
 
-/// The part of the file system that every jail has, so that a Python in it needs no mount.
+/// The part of the file system that every jail has: a Python below it needs no mount.
 pub(crate) const SYSTEM_PREFIX: &str = "/usr";
 
-/// A CPython that can be put into a sandbox.
+/// A CPython that can be mounted into a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PythonInstallation {
     pub version: PythonVersion,
     /// The real program, below `prefix`.
     pub executable: PathBuf,
-    /// The directory that holds the program and its standard library, and has to be visible.
+    /// The directory of the program and its standard library, which sandboxes must see.
     pub prefix: PathBuf,
     /// Whether the program needs `libpython` from the `lib` directory of its prefix.
     pub shared_library: bool,
 }
 
-/// What a search brought to light.
+/// The result of a search.
 #[derive(Debug, Clone, Default)]
 pub struct DiscoveredPythons {
     /// Newest first.
@@ -51,7 +51,7 @@ pub struct SkippedPython {
     pub reason: SkipReason,
 }
 
-/// Why a Python was not taken.
+/// Why a Python was skipped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SkipReason {
     #[error("it cannot be started ({})", io::Error::from(*.kind))]
@@ -80,7 +80,7 @@ fn in_parentheses(message: &Option<String>) -> String {
     message.as_ref().map(|line| format!(" ({line})")).unwrap_or_default()
 }
 
-/// What `probe.py` prints.
+/// The output of `probe.py`.
 #[derive(Debug, Clone, Deserialize)]
 struct ProbeReport {
     implementation: String,
@@ -101,7 +101,7 @@ impl DiscoveredPythons {
     }
 }
 
-/// Looks on `PATH`, among the versions of pyenv, and among those that uv installed.
+/// Searches `PATH`, the versions of pyenv, and those that uv installed.
 pub fn discover(machine: &HostSettings) -> DiscoveredPythons {
     let mut discovery = DiscoveredPythons::default();
     let mut seen = BTreeSet::new();
@@ -120,7 +120,7 @@ pub fn discover(machine: &HostSettings) -> DiscoveredPythons {
     discovery
 }
 
-/// Runs one Python and judges what it says of itself.
+/// Runs one Python and checks its report.
 pub(crate) fn probe_python(
     path: &Path,
     machine: &HostSettings,
@@ -129,7 +129,7 @@ pub(crate) fn probe_python(
 }
 
 fn candidates(machine: &HostSettings) -> Vec<PathBuf> {
-    // What pyenv's shims stand for is found among its versions, without a shell for each.
+    // The Pythons behind pyenv's shims are found among its versions, without a shell for each.
     let shims = machine.pyenv_root.as_ref().map(|root| root.join("shims"));
     let on_path = machine
         .search_path
@@ -171,15 +171,15 @@ fn installations(root: &Path) -> Vec<PathBuf> {
     pythons
 }
 
-/// The entries of a directory; none when it is missing, as most of the places searched are.
+/// The entries of a directory; none if it is missing, as most searched directories are.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory)
         .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
         .unwrap_or_default()
 }
 
-/// The file behind the links, when it is an interpreter. Some shims are links to a program that
-/// looks at the name it was called by, so those are left as they are.
+/// The target of the links, if it is an interpreter. Some shims are links to a program that
+/// inspects the name it was called by, so those stay unresolved.
 fn real_program(path: &Path) -> PathBuf {
     fs::canonicalize(path)
         .ok()
@@ -235,8 +235,8 @@ fn validate(answer: ProbeReport, home: Option<&Path>) -> Result<PythonInstallati
     })
 }
 
-/// Whether somebody's home directory would be mounted along with `prefix`: `/`, `/home`, `/root`,
-/// or the home of whoever runs this.
+/// Whether mounting `prefix` would expose a home directory: `/`, `/home`, `/root`, or the home of
+/// the current user.
 fn holds_a_home(prefix: &Path, home: Option<&Path>) -> bool {
     let homes = [Some(Path::new("/root")), Some(Path::new("/home")), home];
     prefix != Path::new(SYSTEM_PREFIX)

@@ -1,8 +1,8 @@
-//! What uv unpacks, looked at while it does: a small wheel can be a very large one inside.
+//! Measures what uv unpacks while it does: a small wheel can unpack to a very large one.
 //!
-//! uv unpacks each wheel into a directory of its own at the top of its cache, and moves it to the
-//! others when it is whole. Nobody can tell for which of two uvs such a directory is, so two that
-//! install at the same time both end when one of the wheels is too large.
+//! uv unpacks each wheel into a temporary directory at the top of its cache, and moves it when it
+//! is complete. It is unknown which of two uv processes such a directory belongs to, so two
+//! concurrent installs both end when one of the wheels is too large.
 
 use std::fs;
 use std::io;
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use crate::subprocess::CancelFlag;
 
-/// How often uv is looked at: a fast disk takes half a gigabyte meanwhile.
+/// Interval of the measurements: a fast disk writes half a gigabyte meanwhile.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What a directory has, as far as it was counted.
+/// The disk usage of a directory, as far as it was counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskUsage {
     pub bytes: u64,
@@ -36,7 +36,7 @@ impl DiskUsage {
         self.bytes > most.bytes || self.files > most.files
     }
 
-    /// Counts what is below, until there is more than `most`. What goes away meanwhile is not there.
+    /// Counts what is below, until it exceeds `most`. Files that disappear meanwhile do not count.
     fn measure(directory: &Path, most: Self) -> Self {
         let mut amount = Self::default();
         let mut open = vec![directory.to_owned()];
@@ -57,12 +57,12 @@ impl DiskUsage {
     }
 }
 
-/// Does `work`, and gives it up when a wheel that is unpacked into `cache` has more than `most`, which
-/// is then `None`; what there is of that wheel is removed.
+/// Runs `work` and cancels it when a wheel that is unpacked into `cache` exceeds `most`. It then
+/// returns `None` and removes the partial wheel.
 pub(crate) fn run_bounded<T: Send>(
     cache: &Path,
     most: DiskUsage,
-    give_up: &CancelFlag,
+    cancel: &CancelFlag,
     work: impl FnOnce() -> T + Send,
 ) -> io::Result<Option<T>> {
     thread::scope(|scope| {
@@ -76,7 +76,7 @@ pub(crate) fn run_bounded<T: Send>(
                     .find(|it| DiskUsage::measure(it, most).exceeds(most))
             });
             if too_large.is_some() {
-                give_up.cancel();
+                cancel.cancel();
             }
         }
         let done = working.join().map_err(|_| io::Error::other("installing has panicked"))?;
@@ -88,7 +88,7 @@ pub(crate) fn run_bounded<T: Send>(
     })
 }
 
-/// The directories of a cache that wheels are unpacked into.
+/// The directories of a cache into which wheels are unpacked.
 pub(crate) fn unpack_directories(cache: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(cache).into_iter().flatten().flatten();
     let temporary = entries.filter(|it| it.file_name().as_encoded_bytes().starts_with(b".tmp"));
@@ -102,13 +102,13 @@ mod tests {
 
     const MOST: DiskUsage = DiskUsage { bytes: 100_000, files: 50 };
 
-    /// Stands for uv: works until it is given up, or for as long as a good wheel takes.
-    fn until_given_up(give_up: &CancelFlag, long: Duration) -> bool {
+    /// Simulates uv: works until it is cancelled, or for as long as a valid wheel takes.
+    fn until_given_up(cancel: &CancelFlag, long: Duration) -> bool {
         let end = Instant::now() + long;
-        while Instant::now() < end && !give_up.is_cancelled() {
+        while Instant::now() < end && !cancel.is_cancelled() {
             thread::sleep(Duration::from_millis(1));
         }
-        !give_up.is_cancelled()
+        !cancel.is_cancelled()
     }
 
     #[test]
@@ -120,9 +120,9 @@ mod tests {
             for file in 0..files {
                 fs::write(wheel.join(file.to_string()), vec![0; bytes]).unwrap();
             }
-            let give_up = CancelFlag::default();
-            let work = || until_given_up(&give_up, Duration::from_secs(20));
-            assert_eq!(run_bounded(cache.path(), MOST, &give_up, work).unwrap(), None);
+            let cancel = CancelFlag::default();
+            let work = || until_given_up(&cancel, Duration::from_secs(20));
+            assert_eq!(run_bounded(cache.path(), MOST, &cancel, work).unwrap(), None);
             assert!(unpack_directories(cache.path()).is_empty());
         }
     }
@@ -134,9 +134,9 @@ mod tests {
         fs::write(cache.path().join("archive-v0/large"), vec![0; 200_000]).unwrap();
         fs::create_dir_all(cache.path().join(".tmpAbc")).unwrap();
         fs::write(cache.path().join(".tmpAbc/file"), vec![0; 50_000]).unwrap();
-        let give_up = CancelFlag::default();
-        let work = || until_given_up(&give_up, Duration::from_millis(500));
-        assert_eq!(run_bounded(cache.path(), MOST, &give_up, work).unwrap(), Some(true));
+        let cancel = CancelFlag::default();
+        let work = || until_given_up(&cancel, Duration::from_millis(500));
+        assert_eq!(run_bounded(cache.path(), MOST, &cancel, work).unwrap(), Some(true));
         assert_eq!(unpack_directories(cache.path()).len(), 1);
     }
 }

@@ -1,7 +1,7 @@
-//! A built environment: the record that makes a directory one, and what it tells its users.
+//! A built environment: the record that makes a directory one, and its content.
 //!
-//! The record stands beside the directory and not in it, because it names places of the host, which
-//! are nobody's business inside.
+//! The record is beside the directory and not in it, because it contains paths of the host, which
+//! sandboxes must not see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,27 +15,27 @@ use crate::discovery::PythonInstallation;
 use crate::requirement::PackageName;
 use crate::sandbox_paths::{INSIDE_ENVIRONMENT, MountedPython};
 
-/// A Python and its packages, ready to be mounted. Immutable: a change of anything that it was
-/// made from makes another one, with another digest.
+/// A Python and its packages, ready to be mounted. Immutable: changing any input gives another
+/// environment with another digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BuiltEnvironment {
     pub name: Name,
     pub digest: String,
     pub python: PythonInstallation,
-    /// All that is installed, with the exact versions.
+    /// All installed packages, with exact versions.
     pub packages: Vec<PackageVersion>,
     pub preload: Vec<ModuleName>,
-    /// For every process inside; what the definition said and what this Python needs.
+    /// For every process inside: the variables of the definition and those that this Python needs.
     pub variables: BTreeMap<String, String>,
-    /// Inside: a ready configuration directory of matplotlib. Matplotlib insists on one that it
-    /// can write to, so this is to be copied into the sandbox rather than pointed to.
+    /// Path inside of a prepared configuration directory of matplotlib. Matplotlib requires a
+    /// writable one, so this has to be copied into the sandbox rather than pointed to.
     pub matplotlib_config: Option<PathBuf>,
-    /// What its files hold; most of it is shared with other environments.
+    /// Size of its files; most of it is shared with other environments.
     pub bytes: u64,
     /// Seconds since 1970.
     pub built_at: u64,
-    /// Not recorded: it is where the record is, so that a data directory can move.
+    /// Not recorded: it is the directory of the record, so that a data directory can move.
     #[serde(skip)]
     pub directory: PathBuf,
 }
@@ -46,7 +46,7 @@ pub struct PackageVersion {
     pub version: String,
 }
 
-/// One directory of the host that has to be visible inside, read-only.
+/// A directory of the host that sandboxes see read-only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     pub host: PathBuf,
@@ -54,18 +54,18 @@ pub struct Mount {
 }
 
 impl BuiltEnvironment {
-    /// What a sandbox has to see. The Python of `/usr` needs no mount of its own.
+    /// The mounts that a sandbox needs. A Python of `/usr` needs none.
     pub fn mounts(&self) -> Vec<Mount> {
         let own = Mount { host: self.directory.clone(), inside: INSIDE_ENVIRONMENT.into() };
         MountedPython::new(&self.python).mount().into_iter().chain([own]).collect()
     }
 
-    /// Where the packages are on the host.
+    /// The directory of the packages on the host.
     pub fn site_packages(&self) -> PathBuf {
         self.directory.join(MountedPython::new(&self.python).site_packages())
     }
 
-    /// By which names these packages are imported, as they say themselves: `docx` of `python-docx`.
+    /// The top-level modules of these packages, by their own metadata: `docx` of `python-docx`.
     pub fn modules_of(&self, packages: &[PackageName]) -> io::Result<BTreeSet<String>> {
         let mut modules = BTreeSet::new();
         for entry in fs::read_dir(self.site_packages())? {
@@ -80,15 +80,15 @@ impl BuiltEnvironment {
         Ok(modules)
     }
 
-    /// Reads the record of a built environment. `None` when the directory is not one, or was built
-    /// by a Belljar that recorded something else.
+    /// Reads the record of a built environment. `None` if the directory is not one, or if another
+    /// release of Belljar built it with a different record.
     pub(crate) fn load(directory: &Path) -> Option<Self> {
         let record = fs::read(record_path(directory)).ok()?;
         let environment: Self = serde_json::from_slice(&record).ok()?;
         directory.is_dir().then(|| Self { directory: directory.to_owned(), ..environment })
     }
 
-    /// Makes the directory an environment, in one step for whoever looks at it.
+    /// Makes the directory an environment, atomically for readers.
     pub(crate) fn write_record(&self) -> io::Result<()> {
         let record = record_path(&self.directory);
         let aside = record.with_extension("new");
@@ -97,7 +97,7 @@ impl BuiltEnvironment {
     }
 }
 
-/// What a line of the record of a package has to import: `docx` of `docx/api.py,sha256=…,1042`.
+/// The module in a line of a package's RECORD: `docx` of `docx/api.py,sha256=…,1042`.
 fn top_level(line: &str) -> Option<&str> {
     let path = line.split(',').next()?.trim_start_matches('"');
     let name = match path.split_once('/') {

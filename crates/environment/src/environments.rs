@@ -1,9 +1,9 @@
-//! The directory in which environments live, and the promise that each is made once.
+//! The directory of environments, which builds each environment once.
 //!
 //! ```text
-//! <data>/environments/default-3f2a…/   what is mounted
+//! <data>/environments/default-3f2a…/   the directory that is mounted
 //! <data>/environments/default-3f2a….json   its record, written last
-//! <data>/environments/default@91bc…    link to it, named by what was asked for
+//! <data>/environments/default@91bc…    link to it, named by a digest of the request
 //! <data>/environments/.default.lock    held by the process that locks, builds or collects
 //! <data>/environments/.default.building-<pid>/
 //! <data>/tools/uv-<version>/uv
@@ -11,9 +11,9 @@
 //! <data>/cache/bytecode/, <data>/cache/fonts/
 //! ```
 //!
-//! The name of a link is a digest of the request, which is known without looking at the machine:
-//! that is why asking a second time starts no process. Whoever holds the lock owns every directory
-//! that is being built under that name, so that one left by a dead process can be removed.
+//! The name of a link is a digest of the request, which does not depend on the host. A second
+//! request therefore starts no process. The holder of the lock owns every staging directory of that
+//! name, so it can remove one that a dead process left.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -40,7 +40,7 @@ use crate::subprocess::CancelFlag;
 use crate::unlocked_definition::UnlockedDefinition;
 use crate::uv::UvSource;
 
-/// 48 bits: there will never be a million environments on one machine.
+/// 48 bits: no host will ever have a million environments.
 const DIGEST_HEX: usize = 12;
 
 /// Builds environments below one data directory, and finds those that are built.
@@ -51,16 +51,16 @@ pub struct Environments {
     definitions: Definitions,
 }
 
-/// An environment that somebody wants to have under a name of his own.
+/// A request to build an environment under a given name.
 #[derive(Debug, Clone)]
 pub struct BuildRequest {
     pub draft: UnlockedDefinition,
-    /// Made now where there is none.
+    /// If absent, the packages are locked now.
     pub lock: Option<String>,
     pub python: Option<PythonChoice>,
 }
 
-/// What was ordered, built and not yet kept.
+/// An environment that is built but not yet saved under its name.
 #[derive(Debug)]
 pub struct PreparedEnvironment {
     pub recipe: Recipe,
@@ -68,7 +68,7 @@ pub struct PreparedEnvironment {
 }
 
 impl Environments {
-    /// Uses `data`, made if need be, on the machine as its environment variables describe it.
+    /// Uses `data`, created if necessary, with the host settings of the environment variables.
     pub fn open(data: &Path) -> Result<Self, BuildError> {
         Self::open_on(data, HostSettings::from_env())
     }
@@ -85,20 +85,20 @@ impl Environments {
         self.definitions.find(name)
     }
 
-    /// The names of all that can be asked for: first those that ship.
+    /// The names of all environments: first those that ship.
     pub fn names(&self) -> Vec<String> {
         self.definitions.names()
     }
 
-    /// Another one than before means that the definition of that name was replaced.
+    /// Changes when the definition of that name is replaced.
     pub fn stamp(&self, name: &str) -> Option<DefinitionStamp> {
         self.definitions.stamp(name)
     }
 
-    /// The environment of a definition, built now unless it was before.
+    /// Returns the environment of a definition, and builds it if necessary.
     ///
-    /// Without a choice, the newest Python that the definition accepts is taken, and stays taken for
-    /// as long as it exists.
+    /// Without a choice it takes the newest Python that the definition accepts, and keeps it for as
+    /// long as that Python exists.
     pub fn ensure(
         &self,
         definition: &Definition,
@@ -111,7 +111,7 @@ impl Environments {
         }
         let started = Instant::now();
         let _hold = self.lock_name(&definition.name, progress)?;
-        // Whoever held the lock may have built what is wanted.
+        // The previous holder of the lock may have built it.
         if let Some(environment) = self.find_built(&link) {
             return Ok(environment);
         }
@@ -133,7 +133,7 @@ impl Environments {
         Ok(environment)
     }
 
-    /// The exact packages of a draft, as the text of a lock. Nothing is kept or built.
+    /// Resolves the exact packages of a definition to the text of a lock. Saves and builds nothing.
     pub fn lock_packages(
         &self,
         draft: &UnlockedDefinition,
@@ -148,7 +148,7 @@ impl Environments {
         self.lock_resolver(draft, &python).resolve_lock(&building.directory, progress)
     }
 
-    /// That a lock which somebody brings is whole, unless it was built before.
+    /// Verifies that a lock from a user is complete, unless it was built before.
     fn verify_lock(
         &self,
         draft: &UnlockedDefinition,
@@ -180,8 +180,8 @@ impl Environments {
         LockResolver { draft, python, machine: &self.machine, tools, cache }
     }
 
-    /// Locks and builds what was ordered. Its name stands for what it stood for before, until what is
-    /// given here is kept.
+    /// Locks and builds the requested environment. Its name keeps referring to the previous one
+    /// until the result is saved.
     pub fn prepare(
         &self,
         order: &BuildRequest,
@@ -207,12 +207,12 @@ impl Environments {
         Ok(PreparedEnvironment { recipe, built })
     }
 
-    /// From here on the name stands for this one, until the definition has another stamp.
+    /// Points the name to this environment, until the definition is replaced again.
     pub fn save_definition(&self, recipe: &Recipe) -> Result<DefinitionStamp, BuildError> {
         self.definitions.save(recipe)
     }
 
-    /// Removes what was prepared and will not be kept, unless its name stands for it already.
+    /// Removes a prepared build that will not be saved, unless its name refers to it already.
     pub fn discard_build(&self, recipe: &Recipe) -> Result<(), BuildError> {
         let name = &recipe.definition.name;
         let _hold = self.lock_name(name, &mut |_| ())?;
@@ -222,10 +222,10 @@ impl Environments {
         removed.map_err(BuildError::files("removing environments from", self.directory()))
     }
 
-    /// Forgets the definition of that name, unless it ships, and removes what was built of it, unless
-    /// it is in use: that goes later, with [`Environments::collect`].
+    /// Removes the definition of that name, unless it ships, and its builds, unless they are in
+    /// use: [`Environments::remove_unused`] removes those later.
     pub fn remove(&self, name: &str) -> Result<(), BuildError> {
-        // Whatever its definition says: one that cannot be read any more has to go as well.
+        // Does not parse the definition: an unreadable one must be removable as well.
         let name = self.definitions.known_name(name)?;
         let _hold = self.lock_name(&name, &mut |_| ())?;
         if !self.definitions.is_built_in(&name) {
@@ -235,12 +235,12 @@ impl Environments {
             .map_err(BuildError::files("removing environments from", self.directory()))
     }
 
-    /// Forgets a definition of which nothing is built any more.
+    /// Removes a definition without builds.
     pub(crate) fn remove_definition(&self, name: &Name) -> io::Result<()> {
         self.definitions.delete_file(name)
     }
 
-    /// What a recipe was built to, if it was, and when that was last used.
+    /// The build of a recipe, if there is one, and when it was last used.
     pub fn built(
         &self,
         recipe: &Recipe,
@@ -252,34 +252,28 @@ impl Environments {
         Some((BuiltEnvironment::load(&directory)?, last_used))
     }
 
-    /// For sessions of an environment that is built. What is under way ends when it is given up.
+    /// An installer for sessions of a built environment. Setting the cancel flag ends its work.
     pub fn session_installer<'a>(
         &self,
         environment: &'a BuiltEnvironment,
-        give_up: CancelFlag,
+        cancel: CancelFlag,
     ) -> SessionInstaller<'a> {
         let (tools, cache) = (self.tools(), self.cache());
-        SessionInstaller {
-            environment,
-            machine: self.machine.clone(),
-            tools,
-            cache,
-            cancel: give_up,
-        }
+        SessionInstaller { environment, machine: self.machine.clone(), tools, cache, cancel }
     }
 
-    /// Whether somebody is making the environment of that name now. Others may look at the same time.
+    /// Whether a process is building the environment of that name. Several callers may ask at once.
     pub fn is_building(&self, name: &Name) -> bool {
         let held = File::open(self.lock_path(name)).map(|file| file.try_lock_shared());
         matches!(held, Ok(Err(TryLockError::WouldBlock)))
     }
 
-    /// Where uv would come from, should something have to be installed.
+    /// The uv that an installation would use.
     pub fn uv_source(&self) -> UvSource {
         UvSource::find(&self.machine, &self.tools())
     }
 
-    /// What an earlier request with the same link was given, if it is still good.
+    /// The result of an earlier request with the same link, if it is still valid.
     fn find_built(&self, link: &Path) -> Option<EnvironmentLease> {
         let directory = self.directory().join(fs::read_link(link).ok()?);
         EnvironmentLease::acquire(&directory)
@@ -301,7 +295,7 @@ impl Environments {
         }
     }
 
-    /// Makes the environment aside and moves it to its place when it is whole.
+    /// Builds the environment in a staging directory and moves it into place when it is complete.
     fn build(
         &self,
         plan: &BuildPlan<'_>,
@@ -315,7 +309,7 @@ impl Environments {
         let recorded = BuildError::files("recording", directory);
         let environment = BuiltEnvironment { directory: directory.to_owned(), ..environment };
         environment.write_record().map_err(recorded)?;
-        // The name is held, so nobody can have removed it since.
+        // The name is locked, so no other process can have removed it.
         let vanished = || io::Error::from(io::ErrorKind::NotFound);
         EnvironmentLease::acquire(directory)
             .ok_or_else(vanished)
@@ -329,7 +323,7 @@ impl Environments {
         BuildDirectory::start(self.directory().join(own))
     }
 
-    /// Held until it is dropped; the system drops it for a process that dies.
+    /// Locks a name until the result is dropped; Linux releases it for a process that dies.
     fn lock_name(
         &self,
         name: &Name,
@@ -347,7 +341,7 @@ impl Environments {
         hold().map_err(BuildError::files("locking an environment in", self.directory()))
     }
 
-    /// `None` if somebody else holds it.
+    /// `None` if another process holds the lock.
     pub(crate) fn try_lock_name(&self, name: &Name) -> io::Result<Option<File>> {
         let file = self.lock_file(name)?;
         match file.try_lock() {
@@ -396,7 +390,7 @@ impl Environments {
     }
 }
 
-/// A directory that is gone when it goes out of scope, unless it was finished.
+/// A staging directory. Dropping it removes it, unless it was finished.
 struct BuildDirectory {
     directory: PathBuf,
 }
@@ -408,7 +402,7 @@ impl BuildDirectory {
     }
 
     fn finish(self, place: &Path) -> Result<(), BuildError> {
-        // One without a record is not an environment: its builder died between two steps.
+        // Without a record it is no environment: its builder died between two steps.
         if place.exists() {
             fs::remove_dir_all(place).map_err(BuildError::files("removing", place))?;
         }
@@ -423,12 +417,12 @@ impl Drop for BuildDirectory {
     }
 }
 
-/// The links to what a definition was built to begin so, whichever Python was asked for.
+/// Common prefix of the links to all builds of a definition, for any Python.
 pub(crate) fn link_prefix(definition: &Definition) -> String {
     format!("{}@{}", definition.name, short_hex(hasher(definition)))
 }
 
-/// Names have no dot, so that no name is the beginning of another here.
+/// Names contain no dot, so no name is a prefix of another here.
 pub(crate) fn building_prefix(name: &Name) -> String {
     format!(".{name}.building-")
 }
@@ -445,7 +439,7 @@ fn short_hex(hasher: Sha256) -> String {
     hex[..DIGEST_HEX].to_owned()
 }
 
-/// Points `link` at its sibling `directory`, in one step for whoever reads it.
+/// Points `link` at its sibling `directory`, atomically for readers.
 fn replace_link(link: &Path, directory: &Path) -> io::Result<()> {
     let aside = link.with_extension("new");
     if aside.is_symlink() {
@@ -455,7 +449,8 @@ fn replace_link(link: &Path, directory: &Path) -> io::Result<()> {
     fs::rename(&aside, link)
 }
 
-/// A record that survives a power failure must not speak of files that did not.
+/// Syncs the files to the disk: a record that survives a power failure must not refer to files that
+/// did not.
 fn sync(directory: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(directory)?)?)
 }

@@ -1,4 +1,4 @@
-//! Why there is no environment, by the step that failed.
+//! Why there is no environment, by the failed step.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use crate::requirement::Requirement;
 use crate::unlocked_definition::SourceLine;
 use crate::version::{OLDEST_MINOR, PythonVersion, VersionRange};
 
-/// What always works, by the options of those who run code and of those who serve it.
+/// The environment that always works, with the options of `run` and of `serve`.
 const BARE: &str = "use environment `bare` (`--env bare`, or `serve --environment bare`)";
 
-/// Each is one line that says what happened and what to do.
+/// Each message is one line that says what happened and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(
@@ -101,7 +101,7 @@ pub enum BuildError {
     Files { action: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// What is wrong with packages that cannot be locked.
+/// Why packages cannot be locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResolutionFailure {
     #[error("there is no such package; check its name, or put a wheel of it into --wheels DIR")]

@@ -1,8 +1,8 @@
-//! Removing what nobody needs any more: environments that were replaced, that were not used for long,
-//! what builders left that were killed, and what the caches have kept for too long.
+//! Removes what is no longer needed: environments that were replaced or not used for long, remains
+//! of killed builders, and old cache entries.
 //!
-//! Nothing is removed that somebody uses, or that is just being built. What is removed stops being an
-//! environment before the first of its files goes.
+//! It removes nothing that is in use or being built. A removed directory stops being an environment
+//! before the first of its files is deleted.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,24 +19,24 @@ use crate::environments::{Environments, building_prefix, link_prefix};
 use crate::error::BuildError;
 use crate::lease::ExclusiveLock;
 
-/// One that was replaced: another release of Belljar in the same place may still build on it.
+/// For a replaced environment: another release of Belljar with the same data may still use it.
 const REPLACED_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// One that ships, or that was made for a need, and that can be made again at any time.
+/// For a shipped or derived environment, which can be rebuilt at any time.
 const REBUILDABLE_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How long a process may still write for a builder that was killed, and how often that is looked at.
+/// How long a child process of a killed builder may still write, and how often to check.
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// What the present definition of a name still needs.
+/// The builds that the current definition of a name still needs.
 struct NeededBuilds {
     directories: BTreeSet<PathBuf>,
     origin: Option<Origin>,
 }
 
 impl NeededBuilds {
-    /// How long a directory may stay without being used; `None` is for ever.
+    /// How long a directory may stay unused; `None` is for ever.
     fn retention(&self, directory: &Path) -> Option<Duration> {
         match (self.directories.contains(directory), self.origin) {
             (false, _) => Some(REPLACED_RETENTION),
@@ -47,12 +47,12 @@ impl NeededBuilds {
 }
 
 impl Environments {
-    /// Removes what nobody needs, and gives the names of the directories that are gone.
+    /// Removes unneeded builds, and returns the names of the removed directories.
     pub fn remove_unused(&self, now: SystemTime) -> Result<Vec<String>, BuildError> {
         let collected = || {
             let mut gone = Vec::new();
             for name in self.names_on_disk()? {
-                // Whoever builds it will leave it as it should be.
+                // If the name is locked, its builder cleans up by itself.
                 if let Some(_hold) = self.try_lock_name(&name)? {
                     self.remove_unused_builds(&name, now, &mut gone)?;
                 }
@@ -63,7 +63,7 @@ impl Environments {
         collected().map_err(BuildError::files("collecting environments in", self.directory()))
     }
 
-    /// Removes whatever was built under a name, but for what is in use.
+    /// Removes all builds of a name, except those in use.
     pub(crate) fn remove_builds(&self, name: &Name) -> io::Result<()> {
         for directory in self.builds(name)? {
             if let Some(_alone) = ExclusiveLock::try_acquire(&directory)? {
@@ -73,7 +73,7 @@ impl Environments {
         self.remove_dangling_links(name)
     }
 
-    /// Removes one build of a name, unless that stands for it or somebody uses it.
+    /// Removes one build of a name, unless the name refers to it or it is in use.
     pub(crate) fn remove_build_unless_needed(
         &self,
         name: &Name,
@@ -115,7 +115,7 @@ impl Environments {
         let recipe = match self.find(name.as_str()) {
             Ok(recipe) => Some(recipe),
             Err(BuildError::Unknown { .. }) => None,
-            // Nobody knows what it says, so all of it may be needed.
+            // The definition is unreadable, so every build may be needed.
             Err(_) => {
                 let directories = self.builds(name)?.into_iter().collect();
                 return Ok(NeededBuilds { directories, origin: Some(Origin::Custom) });
@@ -131,7 +131,7 @@ impl Environments {
         Ok(NeededBuilds { directories: directories.collect(), origin: Some(recipe.origin) })
     }
 
-    /// The directories of a name, whole or not.
+    /// The directories of a name, complete or not.
     fn builds(&self, name: &Name) -> io::Result<Vec<PathBuf>> {
         let mut builds = self.entries(&format!("{name}-"))?;
         builds.retain(|path| path.is_dir() && built_name(path).as_ref() == Some(name));
@@ -151,13 +151,13 @@ impl Environments {
         links.iter().filter(|link| !link.exists()).try_for_each(fs::remove_file)
     }
 
-    /// Removes what processes that were killed left behind. The name is held, so nobody is
-    /// building there.
+    /// Removes the remains of killed processes. The caller holds the lock of the name, so no build
+    /// runs.
     pub(crate) fn remove_leftovers(&self, name: &Name) -> io::Result<()> {
         self.entries(&building_prefix(name))?.iter().try_for_each(|left| remove_directory(left))
     }
 
-    /// All that begins so.
+    /// All entries with this prefix.
     fn entries(&self, prefix: &str) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(self.directory())? {
@@ -170,7 +170,7 @@ impl Environments {
     }
 }
 
-/// The compiler of a builder that was killed notices it after the file that it has in hand.
+/// The compiler of a killed builder notices that only after its current file.
 fn remove_directory(directory: &Path) -> io::Result<()> {
     let deadline = Instant::now() + LAST_WRITES_TIMEOUT;
     loop {
@@ -186,7 +186,7 @@ fn remove_directory(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// The record goes first: without it, what is left is nothing that could be used.
+/// Deletes the record first: without it, the rest is no usable environment.
 fn remove_build(directory: &Path) -> io::Result<()> {
     match fs::remove_file(record_path(directory)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -1,7 +1,6 @@
-//! What the surroundings say: where to look for programs, and how to reach the package index.
+//! Settings of the host: where to look for programs, and how to reach the package index.
 //!
-//! The only place where environment variables decide something, so that everything else can be
-//! tried with other answers.
+//! The only module that reads environment variables, so that tests can replace them.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -15,18 +14,19 @@ pub struct HostSettings {
     pub search_path: Vec<PathBuf>,
     pub home: Option<PathBuf>,
     pub pyenv_root: Option<PathBuf>,
-    /// Where uv keeps the Pythons that it installed.
+    /// The directory of the Pythons that uv installed.
     pub uv_pythons: Option<PathBuf>,
     pub index: IndexUrl,
-    /// A directory of wheels that serve beside the index, and instead of it where it is out of reach.
+    /// A directory of wheels, used in addition to the index, and instead of it if it is
+    /// unreachable.
     pub wheels: Option<PathBuf>,
-    /// Nothing is asked of the index.
+    /// Whether to make no request to the index.
     pub offline: bool,
     /// A file of certificate authorities to trust instead of the system's.
     pub certificates: Option<PathBuf>,
 }
 
-/// The address of a package index. Shown without the credentials that it may carry.
+/// The URL of a package index. `Display` omits its credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IndexUrl(String);
 
@@ -65,7 +65,7 @@ impl IndexUrl {
         Self(url.into())
     }
 
-    /// The address as it was given, credentials included: for the program that dials it.
+    /// The URL including credentials, for the program that connects to it.
     pub(crate) fn with_credentials(&self) -> &str {
         &self.0
     }

@@ -1,8 +1,9 @@
-//! An environment that somebody uses, and therefore nobody removes.
+//! An environment in use, which must not be removed.
 //!
-//! Whoever uses one holds a shared lock on its record; whoever removes one must hold that alone. The
-//! record and not the directory, because sandboxes see the directory and could lock it themselves. The
-//! system lets go of the locks of a process that dies. The record's time of change is the last use.
+//! A user holds a shared lock on the environment's record; a remover needs an exclusive one. The
+//! lock is on the record and not on the directory, because sandboxes see the directory and could
+//! lock it themselves. Linux releases the locks of a process that dies. The record's mtime is the
+//! last use.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -20,15 +21,15 @@ pub struct EnvironmentLease {
 }
 
 impl EnvironmentLease {
-    /// `None` if the directory is not an environment, or is just being removed.
+    /// `None` if the directory is not an environment, or is being removed.
     pub(crate) fn acquire(directory: &Path) -> Option<Self> {
         let record = record_path(directory);
         let held = File::open(&record).ok()?;
         held.try_lock_shared().ok()?;
-        // It may have been removed, and even made again, before it was held.
+        // The record may have been removed, and even recreated, before it was locked.
         let same = fs::metadata(&record).ok()?.ino() == held.metadata().ok()?.ino();
         let environment = same.then(|| BuiltEnvironment::load(directory))??;
-        // Only its owner can write the time; another user's use goes by unseen.
+        // Only the owner can set the mtime; use by another user is not recorded.
         let _ = held.set_modified(SystemTime::now());
         Some(Self { environment, _lock: held })
     }
@@ -42,15 +43,15 @@ impl Deref for EnvironmentLease {
     }
 }
 
-/// A directory that nobody uses, and cannot begin to as long as this is there.
+/// An unused directory. No process can start to use it while this exists.
 #[derive(Debug)]
 pub(crate) struct ExclusiveLock {
-    /// Without a record, nobody can use it in the first place.
+    /// Absent without a record: then no process can use the directory anyway.
     lock: Option<File>,
 }
 
 impl ExclusiveLock {
-    /// `None` if somebody uses it, which is written down as its last use.
+    /// `None` if the environment is in use, which is recorded as its last use.
     pub(crate) fn try_acquire(directory: &Path) -> io::Result<Option<Self>> {
         let held = match File::open(record_path(directory)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

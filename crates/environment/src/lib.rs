@@ -1,13 +1,13 @@
-//! Builds a Python and its packages once, and tells the paths.
+//! Builds a Python and its packages once, and returns their paths.
 //!
 //! An environment starts as a [`Definition`]: a small TOML file and a lock with the hash of every
-//! package. [`Environments::ensure`] turns it into an [`Environment`]: a directory that holds a
+//! package. [`Environments::ensure`] turns it into a [`BuiltEnvironment`]: a directory with a
 //! virtual environment written for the *inside* of a sandbox, where it is mounted read-only at
-//! [`INSIDE_ENVIRONMENT`], and the list of what has to be mounted where. The second time it only
-//! reads one record.
+//! [`INSIDE_ENVIRONMENT`], and a list of the required mounts. The second call only reads one
+//! record.
 //!
-//! A directory is an environment when it has its record, which is written last; whatever goes wrong
-//! before that leaves nothing behind. Nothing here prints, and nothing here knows of sandboxes.
+//! A directory is an environment when it has its record, which is written last; a failure before
+//! that leaves nothing behind. This crate never prints and knows nothing of sandboxes.
 
 mod builder;
 mod bytecode;

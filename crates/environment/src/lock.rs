@@ -1,8 +1,8 @@
 //! The exact packages of an environment.
 //!
-//! A lock is in requirements format and says nothing but `name==version`, an optional marker, and
-//! hashes. What uv is given is written anew from what was understood here, so that a lock can never
-//! also bring an index, another file, or a package without a hash.
+//! A lock is in requirements format and contains only `name==version`, an optional marker, and
+//! hashes. The file for uv is generated from the parsed lock, so that a lock can never add an
+//! index, another file, or a package without a hash.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,21 +16,21 @@ use crate::requirement_lines::{self, AmbiguousLine};
 use crate::unlocked_definition::mentions;
 use crate::version::VersionRange;
 
-/// How a lock begins that was made for one minor version of Python: the packages that others need
-/// may be more or fewer.
+/// First line of a lock for a single minor version of Python. Other versions may need more or fewer
+/// packages.
 const MADE_FOR: &str = "# Locked for CPython ";
 
-/// The only option that a package may have, and must.
+/// The only option that a package may have. It is required.
 const HASH: &str = "--hash=sha256:";
 
-/// The checked text of a lock. Empty for an environment without packages.
+/// The validated text of a lock. Empty for an environment without packages.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Lock {
     text: String,
     /// A lock for several Pythons may have several versions of one package.
     pins: BTreeMap<PackageName, Vec<Pin>>,
     made_for: Option<VersionRange>,
-    /// Of the text, which is long: it is asked for each time an environment is.
+    /// Digest of the text, which is long: every request for an environment needs it.
     digest: [u8; 32],
 }
 
@@ -93,12 +93,12 @@ impl Lock {
         Ok(Self { text: text.to_owned(), pins, made_for: made_for(text), digest })
     }
 
-    /// As it was written, for those who made it.
+    /// The original text, for its authors.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// What it says and nothing else, for uv.
+    /// The parsed content only, for uv.
     pub(crate) fn to_requirements(&self) -> String {
         format_pins(self.pins.iter())
     }
@@ -119,7 +119,7 @@ impl Lock {
         self.pins.keys()
     }
 
-    /// A package at the version that it has here, if that is the same for every Python.
+    /// The package pinned to its version in this lock, if that is the same for every Python.
     pub(crate) fn pin_of(&self, package: &Requirement) -> Option<Requirement> {
         match self.pins.get(&package.name)?.as_slice() {
             [pin] => Some(package.pinned_to(&pin.version)),
@@ -127,7 +127,7 @@ impl Lock {
         }
     }
 
-    /// The exact packages; of a lock for several Pythons, those for any of them.
+    /// The exact packages; for a lock for several Pythons, those of any of them.
     pub(crate) fn packages(&self) -> Vec<PackageVersion> {
         let package = |(name, pin): (&PackageName, &Pin)| PackageVersion {
             name: name.to_string(),
@@ -138,7 +138,7 @@ impl Lock {
         pins.map(package).collect()
     }
 
-    /// What is left of it without some packages.
+    /// The lock without some packages.
     pub(crate) fn without(
         &self,
         is_left_out: impl Fn(&PackageName) -> bool,
@@ -147,14 +147,14 @@ impl Lock {
         Self::parse(&format_pins(left))
     }
 
-    /// What it says of versions, without hashes.
+    /// The versions as constraints, without hashes.
     pub(crate) fn to_constraints(&self) -> String {
         let pins = self.pins.iter().flat_map(|(name, pins)| pins.iter().map(move |it| (name, it)));
         let bare = |pin: &Pin| Pin { hashes: Vec::new(), ..pin.clone() };
         pins.map(|(name, pin)| format!("{name}{}\n", bare(pin))).collect()
     }
 
-    /// Fails when it lacks something of another lock for one Python, or has more than that.
+    /// Fails if it lacks a package of `chosen`, a lock for one Python, or has an extra one.
     pub(crate) fn check_matches(&self, chosen: &Self) -> Result<(), LockError> {
         for (name, pins) in &chosen.pins {
             let own =
@@ -165,7 +165,7 @@ impl Lock {
                 return Err(pin.hash_mismatch(name));
             }
         }
-        // A marker may say that it is for another Python.
+        // A marker may restrict it to another Python.
         let unneeded = |(name, pins): (&PackageName, &Vec<Pin>)| {
             let pin = pins.iter().find(|pin| pin.marker.is_none())?;
             let name = name.clone();
@@ -175,7 +175,7 @@ impl Lock {
         more.into_iter().find_map(unneeded).map_or(Ok(()), Err)
     }
 
-    /// That a file is not the one of the package that a text is about.
+    /// The error for a file whose hash differs from that of the package mentioned in `detail`.
     pub(crate) fn hash_mismatch_error(&self, detail: &str) -> LockError {
         let about =
             |name: &PackageName, pin: &Pin| detail.contains(&format!("{name}=={}", pin.version));
@@ -184,7 +184,7 @@ impl Lock {
         found.map_or_else(|| self.conflict_error(detail), |(name, pin)| pin.hash_mismatch(name))
     }
 
-    /// Why its versions are not taken, with the lines that a text is about.
+    /// Why its versions were rejected, with the lines mentioned in `detail`.
     pub(crate) fn conflict_error(&self, detail: &str) -> LockError {
         let about = self.pins.iter().filter(|(name, _)| mentions(detail, name.as_str()));
         let places = about.flat_map(|(name, pins)| {
@@ -194,7 +194,7 @@ impl Lock {
         LockError::Conflict { places, detail: detail.to_owned() }
     }
 
-    /// Fails when no pin is what is wanted.
+    /// Fails if no pin satisfies the requirement.
     pub(crate) fn require(&self, wanted: &Requirement) -> Result<(), LockError> {
         let pins = self.pins.get(&wanted.name).map_or(&[][..], Vec::as_slice);
         match pins {
@@ -216,7 +216,7 @@ fn format_pins<'a>(pins: impl Iterator<Item = (&'a PackageName, &'a Vec<Pin>)>) 
     pins.map(|(name, pin)| format!("{name}{pin}\n")).collect()
 }
 
-/// The line by which a lock says for which Python it was made.
+/// The line that says which Python a lock was created for.
 pub(crate) fn heading(python: VersionRange) -> String {
     format!("{MADE_FOR}{python} by belljar; `belljar env lock` makes it again.\n")
 }
@@ -231,7 +231,7 @@ impl fmt::Debug for Lock {
     }
 }
 
-/// All that stands behind the name.
+/// The text after the name.
 impl fmt::Display for Pin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "=={}", self.version)?;
@@ -249,7 +249,7 @@ impl Pin {
     }
 }
 
-/// Each requirement with its hashes on one line, and the number of the line where it begins.
+/// Joins each requirement with its hashes into one line, with the number of its first line.
 fn join_lines(text: &str) -> Result<Vec<(usize, String)>, LockError> {
     let lines = requirement_lines::parse(text)
         .map_err(|AmbiguousLine(line)| LockError::AmbiguousLine { line })?;
@@ -371,7 +371,7 @@ numpy==2.4.6 \\
         );
     }
 
-    // What is a comment to one reader is an option to another that ends lines elsewhere.
+    // A comment to one reader is an option to another that ends lines elsewhere.
     #[test]
     fn nothing_is_smuggled_past_in_a_line_that_others_end_elsewhere() {
         let hidden =

@@ -1,8 +1,7 @@
-//! Choosing the exact versions of the packages that somebody asks for.
+//! Resolves requested packages to exact versions.
 //!
-//! uv chooses; what it says when it cannot is brought back to the lines that people wrote. A version
-//! that was taken back by its authors is refused here although uv would install it: a lock is for
-//! years.
+//! uv resolves them; its errors are mapped to the lines that users wrote. A yanked version is
+//! refused although uv would install it: a lock is meant to last for years.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ use crate::unlocked_definition::UnlockedDefinition;
 use crate::uv::{Resolution, Uv, UvError};
 use crate::version::VersionRange;
 
-/// All that decides what a lock will have.
+/// All inputs that decide the content of a lock.
 #[derive(Debug)]
 pub(crate) struct LockResolver<'a> {
     pub(crate) draft: &'a UnlockedDefinition,
@@ -28,7 +27,7 @@ pub(crate) struct LockResolver<'a> {
 }
 
 impl LockResolver<'_> {
-    /// The text of the lock, made in `directory`, which exists and is empty.
+    /// Resolves the text of the lock in `directory`, which exists and is empty.
     pub(crate) fn resolve_lock(
         &self,
         directory: &Path,
@@ -45,8 +44,8 @@ impl LockResolver<'_> {
         Ok(heading + &pins)
     }
 
-    /// That a lock which somebody brings has all that its packages need, and nothing else: what would
-    /// be chosen among the versions that it names.
+    /// Verifies that a lock from a user has exactly the packages that a resolution among its
+    /// versions would choose.
     pub(crate) fn verify(
         &self,
         lock: &Lock,
@@ -68,7 +67,7 @@ impl LockResolver<'_> {
         Lock::parse(&chosen).and_then(|chosen| lock.check_matches(&chosen)).map_err(wrong)
     }
 
-    /// What uv chooses, or why it cannot, in its words.
+    /// Runs uv, and returns its choice or its error message.
     fn resolve(
         &self,
         directory: &Path,
@@ -115,14 +114,14 @@ impl LockResolver<'_> {
     }
 }
 
-/// What uv says without the words that every failure has, and without hints about its own options.
+/// uv's message without the boilerplate of every failure, and without hints about its own options.
 fn strip_boilerplate(detail: &str) -> String {
     let detail = detail.trim_start_matches("No solution found when resolving dependencies: ");
     let detail = detail.split(": hint: ").next().unwrap_or_default();
     detail.replace(".: And ", ". And ").replace("::", ":")
 }
 
-/// uv has one status for every failure, so its words have to tell which it was.
+/// uv has one exit status for every failure, so its message has to tell which it was.
 pub(crate) fn classify_failure(detail: &str) -> ResolutionFailure {
     let says = |words: &[&str]| words.iter().any(|word| detail.contains(word));
     if says(&["not found in the cache", "network was disabled"]) {

@@ -1,14 +1,14 @@
-//! Where the packages of sessions are: rooms that only those find who were told their names.
+//! Directories of the packages that sessions install. Code finds one only if it knows its name.
 //!
 //! ```text
-//! <data>/packages/.lock          held while a house is made, or an old one removed
-//! <data>/packages/<house>.lock   held by the process that uses the house
-//! <data>/packages/<house>/       every sandbox of that process sees it, and none can list it
-//! <data>/packages/<house>/<room>/
+//! <data>/packages/.lock          held while a root is created, or an old one removed
+//! <data>/packages/<root>.lock    held by the process that uses the root
+//! <data>/packages/<root>/        every sandbox of that process sees it, and none can list it
+//! <data>/packages/<root>/<session>/
 //! ```
 //!
-//! A room must never outlive its session: its guard removes it, and what a killed process has left
-//! is removed when the next one begins.
+//! A package directory must never outlive its session: its guard removes it, and the next process
+//! that opens a root removes the remains of a killed one.
 
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
@@ -18,23 +18,23 @@ use std::sync::Arc;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// So many that nobody guesses one.
+/// Random bytes of a name: too many to guess one.
 const NAME_BYTES: usize = 16;
 
-/// To go through and to add to, but not to list: also where code is run by the very user who owns
-/// it. Inside it is mounted read-only, so that nobody there can change the mode.
+/// Allows entering and adding, but not listing, even where code runs as the owner. It is mounted
+/// read-only inside, so that code cannot change the mode.
 const PACKAGE_ROOT_MODE: u32 = 0o311;
-/// To be removed it has to be listed.
+/// Removal requires listing.
 const REMOVAL_MODE: u32 = 0o700;
 
-/// The rooms of one process.
+/// The package directories of one process.
 #[derive(Debug)]
 pub struct PackageRoot {
     directory: PathBuf,
     _lock: File,
 }
 
-/// A directory that is gone when this is dropped.
+/// The package directory of a session. Dropping it removes the directory.
 #[derive(Debug)]
 pub struct SessionPackages {
     root: Arc<PackageRoot>,
@@ -42,7 +42,7 @@ pub struct SessionPackages {
 }
 
 impl PackageRoot {
-    /// A new one below the data directory. Those of processes that have ended are removed.
+    /// Creates a root below the data directory, and removes those of processes that have ended.
     pub fn open(data: &Path) -> io::Result<Arc<Self>> {
         let packages = data.join("packages");
         fs::create_dir_all(&packages)?;
@@ -55,7 +55,7 @@ impl PackageRoot {
         let directory = packages.join(random_name()?);
         let held = lock_file(&directory.with_extension("lock"))?;
         held.lock()?;
-        // Made with the mode that it will have, whatever the umask would make of it.
+        // Created with its final mode, whatever the umask is.
         fs::create_dir(&directory)?;
         fs::set_permissions(&directory, Permissions::from_mode(PACKAGE_ROOT_MODE))?;
         Ok(Arc::new(Self { directory, _lock: held }))
@@ -65,16 +65,16 @@ impl PackageRoot {
         &self.directory
     }
 
-    /// Removes it with all rooms, when nobody will ask for one any more.
+    /// Removes the root with all package directories, when no session needs one any more.
     pub fn close(&self) {
-        // What is left is removed by whoever opens the next one.
+        // The next process that opens a root removes the rest.
         let _ = remove_root(&self.directory);
     }
 
     pub fn create_session_packages(self: &Arc<Self>) -> io::Result<SessionPackages> {
-        let room = SessionPackages { root: Arc::clone(self), name: random_name()? };
-        DirBuilder::new().mode(0o755).create(room.directory())?;
-        Ok(room)
+        let session_packages = SessionPackages { root: Arc::clone(self), name: random_name()? };
+        DirBuilder::new().mode(0o755).create(session_packages.directory())?;
+        Ok(session_packages)
     }
 }
 
@@ -89,7 +89,7 @@ impl SessionPackages {
         self.root.directory.join(&self.name)
     }
 
-    /// Its name in the house, which is all that its session has to be told.
+    /// Its name in the root, which is all that its session needs to know.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -97,20 +97,20 @@ impl SessionPackages {
 
 impl Drop for SessionPackages {
     fn drop(&mut self) {
-        // The house goes with all that is left in it.
+        // If this fails, closing the root removes it.
         let _ = fs::remove_dir_all(self.directory());
     }
 }
 
-/// Whoever calls this holds the lock of them all, so that no house is half made.
+/// The caller holds the lock of all roots, so none is half created.
 fn remove_abandoned(packages: &Path) -> io::Result<()> {
     for entry in fs::read_dir(packages)? {
         let path = entry?.path();
         let directory = match path.file_stem() {
             _ if path.is_dir() => path,
-            // Of a house that is gone: its process was killed while it removed the two.
-            Some(house) if path.extension().is_some_and(|it| it == "lock") => {
-                path.with_file_name(house)
+            // The lock file of a missing root: its process was killed while it removed the two.
+            Some(root) if path.extension().is_some_and(|it| it == "lock") => {
+                path.with_file_name(root)
             }
             _ => continue,
         };
@@ -125,10 +125,10 @@ fn remove_abandoned(packages: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn remove_root(house: &Path) -> io::Result<()> {
-    fs::set_permissions(house, Permissions::from_mode(REMOVAL_MODE))?;
-    fs::remove_dir_all(house)?;
-    fs::remove_file(house.with_extension("lock"))
+fn remove_root(root: &Path) -> io::Result<()> {
+    fs::set_permissions(root, Permissions::from_mode(REMOVAL_MODE))?;
+    fs::remove_dir_all(root)?;
+    fs::remove_file(root.with_extension("lock"))
 }
 
 fn lock_file(path: &Path) -> io::Result<File> {
@@ -137,7 +137,7 @@ fn lock_file(path: &Path) -> io::Result<File> {
 
 fn random_name() -> io::Result<String> {
     let mut bytes = [0; NAME_BYTES];
-    // Up to 256 bytes come at once, and not fewer than were asked for.
+    // getrandom returns up to 256 bytes at once, never fewer than requested.
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
@@ -154,14 +154,14 @@ mod tests {
     #[test]
     fn a_room_and_a_house_are_gone_with_their_guards() {
         let data = tempfile::tempdir().unwrap();
-        let house = PackageRoot::open(data.path()).unwrap();
-        let room = house.create_session_packages().unwrap();
-        let directory = room.directory();
+        let root = PackageRoot::open(data.path()).unwrap();
+        let session_packages = root.create_session_packages().unwrap();
+        let directory = session_packages.directory();
         fs::write(directory.join("six.py"), "").unwrap();
-        assert_eq!(room.name().len(), 32);
-        drop(room);
+        assert_eq!(session_packages.name().len(), 32);
+        drop(session_packages);
         assert!(!directory.exists());
-        drop(house);
+        drop(root);
         assert_eq!(entries(data.path()), Vec::<PathBuf>::new());
     }
 
@@ -169,13 +169,13 @@ mod tests {
     fn what_a_killed_process_has_left_goes_and_what_another_uses_stays() {
         let data = tempfile::tempdir().unwrap();
         let used = PackageRoot::open(data.path()).unwrap();
-        let room = used.create_session_packages().unwrap();
+        let session_packages = used.create_session_packages().unwrap();
         let left = data.path().join("packages/left");
         fs::create_dir_all(left.join("room")).unwrap();
         fs::set_permissions(&left, Permissions::from_mode(PACKAGE_ROOT_MODE)).unwrap();
         let other = PackageRoot::open(data.path()).unwrap();
         assert!(!left.exists());
-        assert!(room.directory().is_dir());
+        assert!(session_packages.directory().is_dir());
         assert_ne!(used.directory(), other.directory());
     }
 
@@ -194,16 +194,16 @@ mod tests {
         assert!(!stale.exists());
         assert!(held.exists() && packages.join("notes.txt").exists());
         assert!(packages.join(".lock").exists(), "the lock of them all");
-        for house in [used, other] {
-            assert!(house.directory().with_extension("lock").exists());
+        for root in [used, other] {
+            assert!(root.directory().with_extension("lock").exists());
         }
     }
 
     #[test]
     fn a_house_can_be_gone_through_and_not_listed() {
         let data = tempfile::tempdir().unwrap();
-        let house = PackageRoot::open(data.path()).unwrap();
-        let mode = fs::metadata(house.directory()).unwrap().permissions().mode();
+        let root = PackageRoot::open(data.path()).unwrap();
+        let mode = fs::metadata(root.directory()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o311);
     }
 }

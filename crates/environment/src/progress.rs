@@ -1,4 +1,4 @@
-//! What is happening while an environment is made. It is told, and never printed here.
+//! Progress of a build. Callers receive it; this crate never prints.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,26 +9,26 @@ use crate::version::PythonVersion;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// Another process is making the same environment.
+    /// Another process is building the same environment.
     Waiting,
     FoundPython {
         python: PythonInstallation,
     },
-    /// There is no uv on this machine; it comes from the package index, once.
+    /// This host has no uv; it is downloaded once from the package index.
     FetchingUv {
         version: &'static str,
     },
-    /// The exact versions of packages are being chosen.
+    /// The exact versions of packages are being resolved.
     Locking {
         python: PythonVersion,
     },
-    /// A lock that somebody brings is held against what its packages need.
+    /// A lock from a user is being compared with the needs of its packages.
     CheckingLock,
     Resolving,
     Installing {
         packages: usize,
     },
-    /// Told of larger packages only; the size is written for people, as in `15.9MiB`.
+    /// Reported for larger packages only; the size is formatted for people, as in `15.9MiB`.
     Downloading {
         package: String,
         size: String,

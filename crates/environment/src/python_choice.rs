@@ -1,4 +1,4 @@
-//! Which Python an environment is built with, where somebody has a say in it.
+//! The choice of the Python for an environment.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::error::BuildError;
 use crate::host_settings::HostSettings;
 use crate::version::VersionRange;
 
-/// A Python that was asked for: `3.12` for the newest of those that are found, or a path.
+/// A requested Python: `3.12` for the newest found of that version, or a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum PythonChoice {
@@ -21,8 +21,8 @@ pub enum PythonChoice {
     At(PathBuf),
 }
 
-/// The Python for the environment `name`, which accepts those `wanted`. Without a choice it is the
-/// newest that is found.
+/// Chooses the Python for the environment `name`, which accepts those in `wanted`. Without a choice
+/// it is the newest one found.
 pub(crate) fn choose_python(
     machine: &HostSettings,
     name: &Name,

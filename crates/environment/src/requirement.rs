@@ -1,15 +1,15 @@
-//! One package that somebody asks for: a name, and which versions of it will do.
+//! One requested package: a name and its accepted versions.
 //!
-//! What may stand here is what can be looked up in an index (PEP 508 without addresses). A URL or a
-//! path is never taken, because what it leads to is nobody's promise and may be inside the network.
+//! A requirement must be something that an index can look up (PEP 508 without addresses). A URL or
+//! a path is refused, because no hash vouches for its target, which may be inside the network.
 
 use pep440_rs::{Version, VersionSpecifier, VersionSpecifiers, VersionSpecifiersParseError};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a distribution at the package index, in the form in which the index compares names:
-/// `Typing_Extensions`, `typing.extensions` and `typing--extensions` are one package.
+/// The name of a distribution, in the normalized form of the package index: `Typing_Extensions`,
+/// `typing.extensions` and `typing--extensions` are one package.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PackageName(String);
 
@@ -19,10 +19,10 @@ pub struct Requirement {
     pub name: PackageName,
     extras: Vec<PackageName>,
     pub versions: VersionSpecifiers,
-    /// Whether a marker says where it is needed, so that it may be needed nowhere.
+    /// Whether it has a marker, so that it may not be needed.
     pub conditional: bool,
     marker: Option<Marker>,
-    /// As people wrote it, for messages and for nothing else.
+    /// The original text, for messages only.
     written: String,
 }
 
@@ -50,7 +50,7 @@ pub enum RequirementError {
 }
 
 impl PackageName {
-    /// `None` if it cannot be one.
+    /// `None` if the text is invalid.
     pub fn new(text: &str) -> Option<Self> {
         let alphanumeric = |c: char| c.is_ascii_alphanumeric();
         let whole = text.starts_with(alphanumeric) && text.ends_with(alphanumeric);
@@ -64,7 +64,7 @@ impl PackageName {
     }
 }
 
-/// What a marker may ask about (PEP 508).
+/// The variables of markers (PEP 508).
 const MARKER_NAMES: [&str; 12] = [
     "python_version",
     "python_full_version",
@@ -80,12 +80,12 @@ const MARKER_NAMES: [&str; 12] = [
     "extra",
 ];
 const MARKER_OPERATORS: [&str; 8] = ["===", "==", "!=", "<=", ">=", "~=", "<", ">"];
-/// Brackets in brackets; nobody writes more.
+/// Maximum nesting of parentheses; real markers have less.
 const MARKER_DEPTH_MAX: usize = 16;
 
 impl Marker {
-    /// `None` if it cannot be one. What is given on is put together from what was understood, since
-    /// uv takes options behind a requirement.
+    /// `None` if the text is invalid. The marker is rebuilt from the parsed words, since uv accepts
+    /// options after a requirement.
     pub(crate) fn new(text: &str) -> Option<Self> {
         let words = tokenize(text)?;
         let rest = parse_or(&words, 0)?;
@@ -116,7 +116,7 @@ fn tokenize(text: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// `a or b`, and what is left behind it.
+/// Parses `a or b`, and returns the remaining words.
 fn parse_or(words: &[String], depth: usize) -> Option<&[String]> {
     let mut rest = parse_and(words, depth)?;
     while let Some(("or", left)) = first(rest) {
@@ -253,12 +253,12 @@ impl fmt::Display for Requirement {
 }
 
 impl Requirement {
-    /// As people wrote it, to tell them of it.
+    /// The original text, for messages.
     pub(crate) fn original_text(&self) -> &str {
         &self.written
     }
 
-    /// The same package, in this version and no other.
+    /// The same package, in this version only.
     pub(crate) fn pinned_to(&self, version: &Version) -> Self {
         let exactly = VersionSpecifier::equals_version(version.clone());
         let pinned = Self { versions: exactly.into(), ..self.clone() };
@@ -266,7 +266,7 @@ impl Requirement {
     }
 }
 
-/// However they were written.
+/// Equal by content, not by original text.
 impl PartialEq for Requirement {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()
@@ -275,7 +275,7 @@ impl PartialEq for Requirement {
 
 impl Eq for Requirement {}
 
-/// As it is understood, because digests of definitions are made of it.
+/// The parsed content, because digests of definitions include it.
 impl fmt::Debug for Requirement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:?}", self.to_string())
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    // Each is written down on a line of its own for uv.
+    // Each is written to a separate line for uv.
     #[test]
     fn a_requirement_is_on_one_line_for_every_reader() {
         for text in ["a\r>=1", "a>=1,\n<2", "a[b,\x0cc]", "a\u{2028}>=1", "a; b\r-r c", "\u{e4}"] {

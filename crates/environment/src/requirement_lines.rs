@@ -1,17 +1,17 @@
-//! The lines of a list of packages, as everybody who reads it sees them.
+//! Splits a list of packages into lines, the same for every reader.
 //!
-//! Programs differ in what ends a line: to uv a lone carriage return does, so that what is a comment
-//! here could be an option there. A text in which that can happen is refused.
+//! Programs disagree about line ends: for uv a lone carriage return is one, so that a comment here
+//! could be an option there. A text with such a character is refused.
 
-/// All that ends a line for uv or for Python, beside the line feed.
+/// All characters that end a line for uv or for Python, besides the line feed.
 const ENDS: [char; 9] =
     ['\r', '\x0b', '\x0c', '\x1c', '\x1d', '\x1e', '\u{85}', '\u{2028}', '\u{2029}'];
 
-/// The number of a line that does not look the same to everybody.
+/// The number of a line that not every reader sees the same.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AmbiguousLine(pub(crate) usize);
 
-/// All lines with their numbers, without comments and the space around them.
+/// All lines with their numbers, without comments and surrounding space.
 pub(crate) fn parse(text: &str) -> Result<Vec<(usize, &str)>, AmbiguousLine> {
     let lines = text.lines().zip(1..);
     lines

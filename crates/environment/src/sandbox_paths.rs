@@ -1,34 +1,33 @@
-//! How an environment looks from inside a sandbox.
+//! The paths of an environment inside a sandbox.
 //!
-//! The files of an environment speak of paths that exist only in there. This module alone decides
-//! those paths; changing them makes every environment that was built before invalid, which
-//! [`LAYOUT`] says.
+//! The files of an environment contain paths that exist only inside. This module alone defines
+//! those paths. A change of them invalidates every built environment, which [`LAYOUT`] expresses.
 
 use std::path::{Path, PathBuf};
 
 use crate::discovery::{PythonInstallation, SYSTEM_PREFIX};
 use crate::environment::Mount;
 
-/// Part of every digest: grows with each change of what is inside an environment.
+/// Part of every digest: increase it with each change of an environment's contents.
 pub(crate) const LAYOUT: u32 = 2;
 
-/// Where the environment is mounted, read-only.
+/// Mount point of the environment, read-only.
 pub const INSIDE_ENVIRONMENT: &str = "/opt/env";
 
-/// Where the prefix of the Python is mounted, read-only; a Python of `/usr` stays where it is.
+/// Mount point of the Python's prefix, read-only; a Python of `/usr` stays where it is.
 pub const INSIDE_PYTHON: &str = "/opt/python";
 
 /// The program that runs in a sandbox.
 pub const INSIDE_INTERPRETER: &str = "/opt/env/bin/python";
 
-/// A directory for modules of Belljar's own, on the path of every environment when it exists.
+/// A directory for Belljar's own modules, on `sys.path` of every environment if it exists.
 pub const INSIDE_SITE: &str = "/opt/belljar/site";
 
 /// The Python of an environment, seen from inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountedPython<'a> {
     python: &'a PythonInstallation,
-    /// Where the prefix is found.
+    /// Its prefix inside.
     prefix: PathBuf,
 }
 
@@ -39,14 +38,14 @@ impl<'a> MountedPython<'a> {
         Self { python, prefix: prefix.into() }
     }
 
-    /// What has to be mounted for the Python to be there.
+    /// The mount that the Python needs, if any.
     pub(crate) fn mount(&self) -> Option<Mount> {
         self.is_moved()
             .then(|| Mount { host: self.python.prefix.clone(), inside: self.prefix.clone() })
     }
 
-    /// The directory in which the dynamic linker has to look, when the interpreter is linked to a
-    /// `libpython` that it would seek at the place it was built for.
+    /// The directory for the dynamic linker, if the interpreter is linked to a `libpython` that it
+    /// would look for at its build-time path.
     pub(crate) fn library_path(&self) -> Option<PathBuf> {
         (self.is_moved() && self.python.shared_library).then(|| self.prefix.join("lib"))
     }
@@ -64,13 +63,13 @@ impl<'a> MountedPython<'a> {
         format!("python{}.{}", version.major, version.minor)
     }
 
-    /// `cpython-313`: in the names of files with bytecode.
+    /// `cpython-313`: part of the names of bytecode files.
     pub(crate) fn cache_tag(&self) -> String {
         let version = self.python.version;
         format!("cpython-{}{}", version.major, version.minor)
     }
 
-    /// Below the root of the environment.
+    /// Relative to the root of the environment.
     pub(crate) fn site_packages(&self) -> PathBuf {
         Path::new("lib").join(self.versioned_name()).join("site-packages")
     }

@@ -1,5 +1,4 @@
-//! What a Python script says of itself in a comment (PEP 723): which Python it wants, and which
-//! packages.
+//! The metadata comment of a Python script (PEP 723): required Python and packages.
 
 use crate::environment::PackageVersion;
 use crate::requirement::{PackageName, Requirement, RequirementError};
@@ -36,7 +35,7 @@ pub enum HeaderError {
     Requirement { line: usize, source: RequirementError },
 }
 
-/// The keys that are known. Others, such as `tool`, are for others.
+/// The known keys. Other keys, such as `tool`, are for other programs.
 #[derive(Debug, Deserialize)]
 struct ScriptMetadataToml {
     #[serde(rename = "requires-python")]
@@ -46,7 +45,7 @@ struct ScriptMetadataToml {
 }
 
 impl Header {
-    /// Of a script; the empty one if it says nothing.
+    /// Parses the header of a script; empty if it has none.
     pub fn of(source: &str) -> Result<Self, HeaderError> {
         let Some(MetadataBlock { toml, first_line }) = find_block(source)? else {
             return Ok(Self::default());
@@ -74,7 +73,7 @@ impl Header {
         })
     }
 
-    /// What it asks for and an environment with this Python and these packages does not have.
+    /// The requirements that an environment with this Python and these packages does not meet.
     pub fn unmet(
         &self,
         python: PythonVersion,
@@ -86,7 +85,7 @@ impl Header {
         if !self.requires_python.contains(&found) {
             unmet.push(UnmetRequirement::Python { wanted: self.requires_python.clone(), found });
         }
-        // Where a marked one is needed is not known here.
+        // Whether a package with a marker is needed is unknown here.
         for wanted in self.dependencies.iter().filter(|it| !it.conditional) {
             match version_of(&wanted.name, packages) {
                 Some(found) if wanted.versions.contains(&found) => {}
@@ -102,7 +101,7 @@ fn version_of(name: &PackageName, packages: &[PackageVersion]) -> Option<Version
     package.version.parse().ok()
 }
 
-/// Something that an environment does not have.
+/// A requirement that an environment does not meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnmetRequirement {
     Python { wanted: VersionSpecifiers, found: Version },
@@ -124,11 +123,11 @@ impl fmt::Display for UnmetRequirement {
 /// A block without its comment signs.
 struct MetadataBlock {
     toml: String,
-    /// Of the script, counted from 1.
+    /// Line number in the script, from 1.
     first_line: usize,
 }
 
-/// One that is never closed is a comment.
+/// A block that is never closed is a comment.
 fn find_block(source: &str) -> Result<Option<MetadataBlock>, HeaderError> {
     let mut lines = source.lines().peekable();
     let mut number = 0;
@@ -141,7 +140,7 @@ fn find_block(source: &str) -> Result<Option<MetadataBlock>, HeaderError> {
         let first_line = number + 1;
         let mut content = String::new();
         let mut closed = None;
-        // The last closing line counts, as one may also be a line of the content.
+        // The last closing line counts, because a line of the content may look like one.
         while let Some(line) = lines.next_if(|line| *line == "#" || line.starts_with("# ")) {
             number += 1;
             if line == CLOSING {

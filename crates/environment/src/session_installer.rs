@@ -1,9 +1,9 @@
-//! Adding packages to a session: versions are chosen first, so that somebody can look at them before
-//! anything is fetched; then they are put into a room of their own.
+//! Adds packages to a session. It resolves the versions first, so that they can be reviewed before
+//! anything is downloaded, and then installs them into a separate directory.
 //!
-//! What the environment has stays as it is, because modules of it may be imported already: its exact
-//! versions bind the choice, and only what is missing is fetched. Nothing is built from source, since
-//! that would run a program of its author outside of any sandbox.
+//! The packages of the environment do not change, because their modules may be imported already:
+//! their exact versions constrain the resolution, and only missing packages are downloaded. Nothing
+//! is built from source, since that would run its author's program outside of any sandbox.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,19 +21,19 @@ use crate::requirement::{PackageName, Requirement};
 use crate::subprocess::CancelFlag;
 use crate::uv::{Installation, Resolution, Uv, UvError};
 
-/// Of one session, unpacked: more than most need, and a few of them do not fill a disk, or run it out
-/// of inodes.
+/// Limit of one session, unpacked: more than most need, and a few sessions cannot exhaust a disk or
+/// its inodes.
 const SESSION_MAX: DiskUsage = DiskUsage { bytes: 512 * 1024 * 1024, files: 50_000 };
-/// What uv says of a conflict can be very long, and its beginning names who is in it.
+/// uv's message about a conflict can be very long, and its beginning names the packages.
 const DETAIL_CHARS_MAX: usize = 1_000;
 
-/// What a session wants, and all that binds the choice.
+/// The packages that a session requests, and the constraints of the resolution.
 #[derive(Debug, Clone)]
 pub struct PackageRequest {
     pub requirements: Vec<Requirement>,
-    /// What the session has installed before.
+    /// Packages that the session has installed before.
     pub present: Vec<PackageVersion>,
-    /// Versions that somebody has settled, of packages that are not here yet.
+    /// Fixed versions of packages that are not installed yet.
     pub pins: Vec<PackageVersion>,
     pub index: PackageIndex,
 }
@@ -72,17 +72,17 @@ pub struct SessionInstaller<'a> {
     pub(crate) machine: HostSettings,
     pub(crate) tools: PathBuf,
     pub(crate) cache: PathBuf,
-    /// Whoever wanted it may go away.
+    /// Set when the caller goes away.
     pub(crate) cancel: CancelFlag,
 }
 
 impl SessionInstaller<'_> {
-    pub fn resolve(&self, wish: PackageRequest) -> Result<ResolvedPackages, InstallError> {
-        let bound = self.constraints(&wish);
+    pub fn resolve(&self, request: PackageRequest) -> Result<ResolvedPackages, InstallError> {
+        let bound = self.constraints(&request);
         let directory = scratch_directory()?;
         let [requirements, constraints, lock] =
             ["packages.in", "constraints.in", "packages.lock"].map(|it| directory.path().join(it));
-        write_lines(&requirements, wish.requirements.iter().map(ToString::to_string))?;
+        write_lines(&requirements, request.requirements.iter().map(ToString::to_string))?;
         write_lines(
             &constraints,
             bound.iter().map(|(name, version)| format!("{name}=={version}")),
@@ -95,23 +95,23 @@ impl SessionInstaller<'_> {
             directory: directory.path(),
             cache: &self.cache,
         };
-        let machine = self.host_for_index(&wish.index)?;
+        let machine = self.host_for_index(&request.index)?;
         let resolved = self.uv(&machine)?.resolve(&resolution, &machine)?;
         let warnings = resolved.map_err(|failure| install_error(failure, &machine))?;
         if let Some(yanked) = warnings.into_iter().find(|it| it.contains(" is yanked")) {
             return Err(unavailable_error(ResolutionFailure::Yanked, &yanked));
         }
         let text = fs::read_to_string(&lock).map_err(BuildError::files("reading", &lock))?;
-        let missing = Lock::parse(&text)?.without(|name| self.is_present(&wish, name))?;
+        let missing = Lock::parse(&text)?.without(|name| self.is_present(&request, name))?;
         Ok(ResolvedPackages {
             packages: missing.packages(),
-            index: wish.index,
+            index: request.index,
             lock: missing.text().into(),
         })
     }
 
-    /// Puts what was chosen into a directory that is empty; tells how much a session then has that had
-    /// `present` before. After a failure something may be left there.
+    /// Installs the resolved packages into an empty directory. Returns the new total usage of a
+    /// session that had `present` before. After a failure the directory may have remains.
     pub fn install(
         &self,
         choice: &ResolvedPackages,
@@ -140,16 +140,16 @@ impl SessionInstaller<'_> {
         if amount.exceeds(SESSION_MAX) { Err(InstallError::TooLarge) } else { Ok(amount) }
     }
 
-    /// Exact versions of what is there, and of what somebody has settled.
-    fn constraints(&self, wish: &PackageRequest) -> BTreeMap<PackageName, String> {
-        let settled = wish.pins.iter().chain(&wish.present).chain(&self.environment.packages);
+    /// Exact versions of the present packages, and of the pinned ones.
+    fn constraints(&self, request: &PackageRequest) -> BTreeMap<PackageName, String> {
+        let settled = request.pins.iter().chain(&request.present).chain(&self.environment.packages);
         let named =
             settled.filter_map(|it| Some((PackageName::new(&it.name)?, it.version.clone())));
         named.collect()
     }
 
-    fn is_present(&self, wish: &PackageRequest, name: &PackageName) -> bool {
-        let mut here = wish.present.iter().chain(&self.environment.packages);
+    fn is_present(&self, request: &PackageRequest, name: &PackageName) -> bool {
+        let mut here = request.present.iter().chain(&self.environment.packages);
         here.any(|package| PackageName::new(&package.name).as_ref() == Some(name))
     }
 

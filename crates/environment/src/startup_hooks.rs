@@ -1,15 +1,16 @@
-//! Taking out of packages what would run when Python starts.
+//! Removes startup hooks from packages.
 //!
-//! A sandbox is forked from a Python that has started before its last walls are raised, so that nothing
-//! of a package may run then unless the definition preloads it. Packages can ask for that in three ways:
-//! `.pth` files with a line that begins with `import`, `.start` files, and a module `sitecustomize`.
+//! A sandbox is forked from a started Python before its last isolation layers are applied, so no
+//! code of a package may run at the start unless the definition preloads it. Packages have three
+//! kinds of startup hooks: `.pth` files with a line that begins with `import`, `.start` files, and
+//! a module `sitecustomize`.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Leaves `.pth` files that only name directories.
+/// Keeps `.pth` files that only name directories.
 pub(crate) fn remove_startup_hooks(site_packages: &Path) -> io::Result<()> {
     for entry in fs::read_dir(site_packages)? {
         let path = entry?.path();
@@ -28,8 +29,8 @@ pub(crate) fn remove_startup_hooks(site_packages: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A line that begins with `import` and a blank is run. What ends a line depends on the encoding, so that
-/// these words are not taken anywhere.
+/// Python runs a line that begins with `import` and a blank. Line ends depend on the encoding, so
+/// these words are refused anywhere.
 fn has_import_line(text: &[u8]) -> bool {
     text.windows(7).any(|word| word == b"import " || word == b"import\t")
 }

@@ -1,5 +1,5 @@
-//! Running other programs: with nothing on their input, bounded in time, and with the end of what they
-//! said when they fail.
+//! Runs other programs with empty stdin and a time limit, and keeps the end of their output for
+//! errors.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,34 +11,35 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Enough for the message of a failure and its causes, of which a conflict of packages has many.
+/// Enough for an error message and its causes, of which a conflict of packages has many.
 const LAST_LINES_MAX: usize = 80;
 
-/// A gigabyte of wheels on a slow line. Nobody can build the same environment meanwhile.
+/// A gigabyte of wheels on a slow connection. The lock blocks other builds of the environment
+/// meanwhile.
 const RUN_MAX: Duration = Duration::from_secs(60 * 60);
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// A program that ended, and what it wrote.
+/// A program that ended, and its output.
 pub(crate) struct ProgramOutput {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) last_lines: Vec<String>,
 }
 
-/// Python with nothing of the user's: no `PYTHON*` variables, no user packages, no current
-/// directory, no bytecode written beside other people's files.
+/// A Python without user settings: no `PYTHON*` variables, no user packages, no current directory,
+/// and no bytecode written beside other files.
 pub(crate) fn isolated_python(executable: &Path) -> Command {
     let mut command = Command::new(executable);
     command.args(["-I", "-B"]);
     command
 }
 
-/// A process that does not outlive the reader who gave up on it.
+/// A process that is killed when this is dropped.
 struct ChildGuard(Child);
 
 impl ChildGuard {
-    /// `None` if it still runs then.
+    /// `None` if it still runs at the deadline.
     fn wait_until(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
             match self.0.try_wait()? {
@@ -52,15 +53,15 @@ impl ChildGuard {
 
 impl Drop for ChildGuard {
     fn drop(&mut self) {
-        // Both fail only when the process is gone already, which is what is wanted.
+        // Both fail only if the process is gone already, which is the goal.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Asks a program that is expected to answer within a moment and a few kilobytes.
+/// Runs a program that should end quickly and print at most a few kilobytes.
 ///
-/// Gives `None` when the time is over; the program is then killed.
+/// On a timeout it kills the program and returns `None`.
 pub(crate) fn run_with_timeout(
     command: &mut Command,
     time: Duration,
@@ -79,10 +80,10 @@ pub(crate) fn run_with_timeout(
     Ok(Some(ProgramOutput { status, stdout, last_lines }))
 }
 
-/// What a pipe holds: nobody reads while the program runs, so it cannot have written more.
+/// The capacity of a pipe: it is read only after the program ends, so there cannot be more.
 const PIPE_BYTES: u64 = 64 * 1024;
 
-/// Says from elsewhere that nobody waits for a program any more.
+/// Cancels a running program from another thread.
 #[derive(Debug, Clone, Default)]
 pub struct CancelFlag(Arc<AtomicBool>);
 
@@ -96,8 +97,8 @@ impl CancelFlag {
     }
 }
 
-/// Runs a program that may take long, handing each line of its standard error to `watch`. One that
-/// takes longer than any should is killed, which is an error.
+/// Runs a program that may take long, and passes each line of its stderr to `watch`. On a timeout
+/// it kills the program and returns an error.
 pub(crate) fn run_streaming(
     command: &mut Command,
     watch: impl FnMut(&str),
@@ -105,19 +106,19 @@ pub(crate) fn run_streaming(
     run_streaming_until(command, &CancelFlag::default(), watch)
 }
 
-/// The same, but it is also killed when it is given up.
+/// Like `run_streaming`, but also kills the program when it is cancelled.
 pub(crate) fn run_streaming_until(
     command: &mut Command,
-    give_up: &CancelFlag,
+    cancel: &CancelFlag,
     watch: impl FnMut(&str),
 ) -> io::Result<ProgramOutput> {
-    run_streaming_for(command, RUN_MAX, give_up, watch)
+    run_streaming_for(command, RUN_MAX, cancel, watch)
 }
 
 fn run_streaming_for(
     command: &mut Command,
     time: Duration,
-    give_up: &CancelFlag,
+    cancel: &CancelFlag,
     mut watch: impl FnMut(&str),
 ) -> io::Result<ProgramOutput> {
     let mut running = ChildGuard(spawn_child(command, Stdio::null())?);
@@ -133,7 +134,7 @@ fn run_streaming_for(
         let line = match said.recv_timeout(POLL) {
             Ok(line) => line?,
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) if give_up.is_cancelled() => {
+            Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
                 running.0.kill()?;
                 break;
             }
@@ -150,13 +151,13 @@ fn run_streaming_for(
     Ok(ProgramOutput { status, stdout: String::new(), last_lines })
 }
 
-/// The lines of a pipe, read by a thread of their own, so that whoever waits for one can give up.
+/// Reads the lines of a pipe on a separate thread, so that the receiver can time out.
 fn spawn_line_reader(pipe: ChildStderr) -> mpsc::Receiver<io::Result<String>> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         let text = |line: Vec<u8>| String::from_utf8_lossy(&line).trim_end().to_owned();
         let mut read = BufReader::new(pipe).split(b'\n');
-        // An error is that nobody listens any more.
+        // An error means that the receiver is gone.
         read.try_for_each(|line| sender.send(line.map(text)))
     });
     lines

@@ -1,9 +1,9 @@
-//! What people hand over to have an environment made of it: a definition in TOML, a
-//! `requirements.txt`, or a script that says what it needs.
+//! The sources that an environment can be made from: a definition in TOML, a `requirements.txt`, or
+//! a script with metadata.
 //!
-//! After [`Draft::read`] it is one thing, checked, with the lines that people wrote still known, so
-//! that whatever is wrong with a package can be told by its line. Nothing but packages of an index can
-//! be asked for here: options, other files and addresses are refused.
+//! [`UnlockedDefinition::parse`] validates all of them into one type that keeps the original lines,
+//! so that errors about a package name its line. Only packages of an index are accepted: options,
+//! other files and addresses are refused.
 
 use crate::definition::{Definition, DefinitionError, Name};
 use crate::definition_files::{Origin, Recipe};
@@ -27,14 +27,14 @@ pub enum SourceKind {
 #[derive(Debug, Clone)]
 pub struct UnlockedDefinition {
     pub(crate) definition: Definition,
-    /// The definition as it is kept.
+    /// The text of the definition to save.
     pub(crate) toml: String,
-    /// Where a requirements file has every hash, it is its own lock.
+    /// A requirements file with every hash is its own lock.
     pub(crate) lock: Option<String>,
     original_text: String,
 }
 
-/// A line that somebody wrote.
+/// A line of the original text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceLine {
     pub number: usize,
@@ -75,7 +75,7 @@ pub enum SourceError {
 }
 
 impl UnlockedDefinition {
-    /// Only a definition has a name of its own.
+    /// Only a TOML definition contains a name.
     pub fn parse(kind: SourceKind, text: &str, name: Option<&Name>) -> Result<Self, SourceError> {
         if text.len() > SOURCE_BYTES_MAX {
             return Err(SourceError::TooLong(text.len()));
@@ -104,7 +104,7 @@ impl UnlockedDefinition {
         Ok(Self { definition, toml, lock, original_text: text.to_owned() })
     }
 
-    /// Everything that an environment has, at the versions that it has, and these packages.
+    /// Everything in an environment, at its exact versions, plus these packages.
     pub fn extend(base: &Recipe, packages: &[Requirement]) -> Result<Self, SourceError> {
         let named = |name: &PackageName| packages.iter().any(|package| package.name == *name);
         let kept = base.definition.packages.iter().filter(|package| !named(&package.name));
@@ -117,7 +117,7 @@ impl UnlockedDefinition {
             ..base.definition.clone()
         };
         let toml = toml::to_string_pretty(&definition)?;
-        // Nobody has written lines that could be named.
+        // There is no original text whose lines could be named.
         Ok(Self { definition, original_text: String::new(), toml, lock: None })
     }
 
@@ -125,12 +125,12 @@ impl UnlockedDefinition {
         &self.definition.name
     }
 
-    /// With a lock, which has to have every package of the definition.
+    /// Adds a lock, which must have every package of the definition.
     pub fn with_lock(&self, lock: &str) -> Result<Definition, DefinitionError> {
         self.definition.clone().with_lock(lock)
     }
 
-    /// The lines of those packages that a text is about.
+    /// The lines of the packages that `text` mentions.
     pub(crate) fn lines_about(&self, text: &str) -> Vec<SourceLine> {
         let about = |it: &&Requirement| mentions(text, it.name.as_str());
         self.definition.packages.iter().filter(about).filter_map(|it| self.line_of(it)).collect()
@@ -145,7 +145,7 @@ impl UnlockedDefinition {
     }
 }
 
-/// What a file of the name `path` is, by its ending.
+/// The kind of the file `path`, by its extension.
 pub fn source_kind(path: &std::path::Path) -> SourceKind {
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("toml") => SourceKind::Toml,
@@ -205,7 +205,7 @@ fn empty_definition(name: &Name, python: VersionRange, packages: Vec<Requirement
     }
 }
 
-/// Whether a package is named in a text, and not another one whose name has this one in it.
+/// Whether a text mentions a package, and not another one whose name contains this one.
 pub(crate) fn mentions(text: &str, name: &str) -> bool {
     let of_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     text.match_indices(name).any(|(at, _)| {

@@ -1,8 +1,8 @@
-//! Getting uv, the program that chooses and installs packages, and running it so that nothing but
-//! the lock decides what is installed.
+//! Obtains uv, the program that resolves and installs packages, and runs it so that only the lock
+//! decides what is installed.
 //!
-//! The uv of the machine is used when there is a good one. Otherwise one pinned release comes from
-//! the package index; it is run only after its digest was found to be the one written here.
+//! A suitable uv of the host is used if there is one. Otherwise one pinned release is downloaded
+//! from the package index, and runs only after its digest was verified.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -19,7 +19,7 @@ use crate::subprocess::{self, CancelFlag};
 
 const FETCH: &str = include_str!("python/fetch_uv.py");
 
-/// What `fetch_uv.py` says with its exit status.
+/// Exit status of `fetch_uv.py` for a wrong digest.
 const WRONG_DIGEST: i32 = 5;
 
 const PINNED_VERSION: &str = "0.13.7";
@@ -30,7 +30,7 @@ struct PinnedWheel {
     sha256: &'static str,
 }
 
-/// As listed by the page of uv at the public index.
+/// From uv's page at the public index.
 const PINNED_WHEELS: [PinnedWheel; 2] = [
     PinnedWheel {
         architecture: "x86_64",
@@ -44,13 +44,13 @@ const PINNED_WHEELS: [PinnedWheel; 2] = [
     },
 ];
 
-/// The first release that knows every option used below.
+/// The first release that has every option used below.
 const OLDEST_RELEASE: [u32; 2] = [0, 5];
 
 const VERSION_TIME: Duration = Duration::from_secs(10);
 
-/// Variables that say how to reach an index. All others stay here: those of uv could change what is
-/// installed, and where, and those of the server may be secrets.
+/// Variables that configure access to an index. All others are removed: those of uv could change
+/// what is installed, and where, and those of the server may be secrets.
 const KEPT_VARIABLES: [&str; 18] = [
     "PATH",
     "HOME",
@@ -72,16 +72,16 @@ const KEPT_VARIABLES: [&str; 18] = [
     "UV_KEYRING_PROVIDER",
 ];
 
-/// Larger than the libraries of CUDA, which are the largest files that wheels have.
+/// Larger than the libraries of CUDA, which are the largest files of wheels.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
-/// Where the uv comes from that packages are installed with.
+/// The source of the uv that installs packages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UvSource {
     OnPath(PathBuf),
-    /// Brought from the index by an earlier build.
+    /// Downloaded from the index by an earlier build.
     Fetched(PathBuf),
-    /// Not here yet; the first build with packages brings it.
+    /// Not downloaded yet; the first build with packages does it.
     Index {
         version: &'static str,
     },
@@ -114,7 +114,7 @@ pub(crate) struct Uv {
     cancel: CancelFlag,
 }
 
-/// Where packages come from, and where they go.
+/// Source and target of packages.
 #[derive(Debug)]
 pub(crate) struct Installation<'a> {
     pub(crate) lock: &'a Path,
@@ -123,16 +123,16 @@ pub(crate) struct Installation<'a> {
     pub(crate) cache: &'a Path,
 }
 
-/// Which packages are to be pinned, and where their pins go.
+/// The packages to resolve, and where the lock goes.
 #[derive(Debug)]
 pub(crate) struct Resolution<'a> {
-    /// A file with one requirement on each line.
+    /// A file with one requirement per line.
     pub(crate) requirements: &'a Path,
-    /// The same for versions of packages that are not asked for by themselves.
+    /// The same for versions of packages that are not requested themselves.
     pub(crate) constraints: Option<&'a Path>,
     pub(crate) python: &'a Path,
     pub(crate) lock: &'a Path,
-    /// Where the lock is written.
+    /// The directory of the lock.
     pub(crate) directory: &'a Path,
     pub(crate) cache: &'a Path,
 }
@@ -145,7 +145,7 @@ pub(crate) enum UvError {
 }
 
 impl Uv {
-    /// Finds uv on the search path or among `tools`, or fetches it there with `python`.
+    /// Finds uv on the search path or in `tools`, or downloads it there with `python`.
     pub(crate) fn obtain(
         machine: &HostSettings,
         tools: &Path,
@@ -168,12 +168,12 @@ impl Uv {
         Ok(Self { program, cancel: CancelFlag::default() })
     }
 
-    /// The same, ended as soon as nobody waits for it any more.
-    pub(crate) fn with_cancel(self, give_up: CancelFlag) -> Self {
-        Self { cancel: give_up, ..self }
+    /// Makes the flag cancel its work.
+    pub(crate) fn with_cancel(self, cancel: CancelFlag) -> Self {
+        Self { cancel, ..self }
     }
 
-    /// Installs exactly the lock. The outer error is that uv could not be started.
+    /// Installs exactly the lock. The outer error means that uv could not be started.
     pub(crate) fn install(
         &self,
         installation: &Installation<'_>,
@@ -188,7 +188,7 @@ impl Uv {
         })
     }
 
-    /// The same into a directory of modules that is no environment.
+    /// Like `install`, into a directory of modules that is no environment.
     pub(crate) fn install_to_target(
         &self,
         installation: &Installation<'_>,
@@ -198,8 +198,8 @@ impl Uv {
         self.run(command, machine, &mut |_| ())
     }
 
-    /// Pins the newest versions that go together, with the hashes of all their wheels. Gives what
-    /// uv has warned of.
+    /// Pins the newest compatible versions, with the hashes of all their wheels. Returns uv's
+    /// warnings.
     pub(crate) fn resolve(
         &self,
         resolution: &Resolution<'_>,
@@ -213,7 +213,7 @@ impl Uv {
         Ok(ended.map(|()| warnings))
     }
 
-    /// Where the index cannot be reached, what is on this machine may be enough.
+    /// If the index is unreachable, retries offline: the host's wheels may be enough.
     fn run(
         &self,
         command: impl Fn(IndexAccess) -> Result<Command, BuildError>,
@@ -240,8 +240,8 @@ impl Uv {
         if ended.status.success() {
             return Ok(Ok(()));
         }
-        // What a killed program had said by then is no refusal of what was asked for. One that was
-        // given up was killed by us, and nobody listens.
+        // The output of a killed program does not explain why the request failed. If it was
+        // cancelled, Belljar killed it, and the result is ignored.
         if let Some(signal) = ended.status.signal()
             && !self.cancel.is_cancelled()
         {
@@ -262,7 +262,7 @@ impl Uv {
         command
             .args(["--require-hashes", "--no-deps"])
             // The wheels of one cache serve every Python and every environment, on disk and in
-            // memory. Nobody writes through a link: the environment is mounted read-only.
+            // memory. No process writes through a link: the environment is mounted read-only.
             .args(["--link-mode", "hardlink"])
             .arg("--python")
             .arg(installation.python)
@@ -294,9 +294,9 @@ impl Uv {
         Ok(command)
     }
 
-    /// What is the same for every use: no settings of others, no source distributions, which would
-    /// run their author's program outside of any wall, and nothing written but in the cache and one
-    /// other place.
+    /// Options of every call: no settings of the user, no source distributions, which would run
+    /// their author's program without isolation, and writes only to the cache and one other
+    /// directory.
     fn command(
         &self,
         verb: &str,
@@ -311,10 +311,10 @@ impl Uv {
             .args(["--no-config", "--color", "never", "pip", verb, "--only-binary", ":all:"])
             .arg("--cache-dir")
             .arg(cache)
-            // Not as an argument: it may carry a password, and everybody can read arguments.
+            // Not an argument: it may contain a password, and every user can read arguments.
             .env("UV_DEFAULT_INDEX", machine.index.with_credentials())
             .env("UV_PYTHON_DOWNLOADS", "never")
-            // The same wish under its new and its old name.
+            // The same setting under its new and its old name.
             .env("UV_SYSTEM_CERTS", "true")
             .env("UV_NATIVE_TLS", "true");
         if let Some(certificates) = &machine.certificates {
@@ -336,7 +336,7 @@ impl Uv {
     }
 }
 
-/// How far uv may go for packages.
+/// Where uv may look for packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IndexAccess {
     Index,
@@ -345,7 +345,7 @@ enum IndexAccess {
 }
 
 impl UvError {
-    /// uv has one status for every error, so its words have to tell which it was.
+    /// uv has one exit status for every error, so its message has to tell which it was.
     fn from_output(status: ExitStatus, lines: &[String]) -> Self {
         let error = error_parts(lines);
         if error.iter().any(|part| part.starts_with("Failed to fetch")) {
@@ -398,7 +398,7 @@ fn fetch_uv(machine: &HostSettings, python: &Path, destination: &Path) -> Result
     }
 }
 
-/// uv writes for people; two of its lines tell how far it is.
+/// uv prints for people; two of its lines show the progress.
 fn parse_progress(line: &str) -> Option<Progress> {
     if let Some(rest) = line.strip_prefix("Resolved ") {
         let packages = rest.split(' ').next()?.parse().ok()?;
@@ -411,10 +411,10 @@ fn parse_progress(line: &str) -> Option<Progress> {
     })
 }
 
-/// What uv writes before the parts of an error; its older releases the last.
+/// Prefixes of the parts of an error; older releases of uv print the last.
 const CAUSES: [&str; 3] = ["error: ", "cause: ", "Caused by: "];
 
-/// The error of uv with its causes, from the outermost to the one that matters.
+/// uv's error with its causes, from the outermost to the innermost.
 fn error_parts(lines: &[String]) -> Vec<&str> {
     let start = lines.iter().position(|line| line.starts_with("error:")).unwrap_or(0);
     lines[start..]
@@ -448,8 +448,8 @@ mod tests {
         assert_eq!(parse_progress(" Downloaded scipy"), None);
     }
 
-    fn followed(script: &str, give_up: CancelFlag) -> Result<Result<(), UvError>, BuildError> {
-        let uv = Uv { program: PathBuf::from("/bin/sh"), cancel: give_up };
+    fn followed(script: &str, cancel: CancelFlag) -> Result<Result<(), UvError>, BuildError> {
+        let uv = Uv { program: PathBuf::from("/bin/sh"), cancel };
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
         uv.run_command(command, &mut |_| ())

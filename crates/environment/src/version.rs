@@ -1,4 +1,4 @@
-//! Versions of Python, and which of them a definition accepts.
+//! Versions of Python, and the range that a definition accepts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 use pep440_rs::{Version, VersionSpecifiers};
 use serde::{Deserialize, Serialize};
 
-/// Of CPython 3: what the kernel is written for.
+/// Oldest minor version of CPython 3 that the runner supports.
 pub(crate) const OLDEST_MINOR: u16 = 11;
 
-/// A bare upper bound such as `<4` is asked about so many minor versions, at a release later than
-/// any: one appears each year.
+/// A bare upper bound such as `<4` is tested against that many minor versions, each at a release
+/// later than any: one appears each year.
 const MINOR_END: u16 = 60;
 const MICRO_MAX: u64 = 99;
 
@@ -23,9 +23,9 @@ pub struct PythonVersion {
     pub micro: u16,
 }
 
-/// Which Pythons a definition accepts: `">=3.11"`, `">=3.11,<3.15"`, or `"3.12"` for that one.
+/// The Pythons that a definition accepts: `">=3.11"`, `">=3.11,<3.15"`, or `"3.12"` for that one.
 ///
-/// Packages are built for a minor version, so nothing finer can be asked for.
+/// Packages are built for a minor version, so the range has no finer granularity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct VersionRange {
@@ -37,7 +37,7 @@ pub struct VersionRange {
 struct Minor(u16, u16);
 
 impl Default for VersionRange {
-    /// Every Python that can be used at all.
+    /// Every supported Python.
     fn default() -> Self {
         Self { from: Minor(3, OLDEST_MINOR), below: None }
     }
@@ -51,13 +51,13 @@ pub struct VersionError {
 }
 
 impl VersionRange {
-    /// The minor version of a Python, and no other.
+    /// Exactly the minor version of a Python.
     pub fn only(version: PythonVersion) -> Self {
         let PythonVersion { major, minor, .. } = version;
         Self { from: Minor(major, minor), below: Some(Minor(major, minor.saturating_add(1))) }
     }
 
-    /// The minor versions that a `requires-python` leaves; `None` if there is none.
+    /// The minor versions that a `requires-python` allows; `None` if there is none.
     pub(crate) fn from_specifiers(specifiers: &VersionSpecifiers) -> Option<Self> {
         // Whether a release within the minor version is too old shows when it is chosen.
         let accepted = |minor: &u16| {
@@ -74,7 +74,7 @@ impl VersionRange {
         self.from <= minor && self.below.is_none_or(|below| minor < below)
     }
 
-    /// Whether it leaves none that can be used at all.
+    /// Whether it contains no supported version.
     pub(crate) fn is_too_old(&self) -> bool {
         self.below.is_some_and(|below| below <= Minor(3, OLDEST_MINOR))
     }

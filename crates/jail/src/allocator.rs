@@ -1,45 +1,46 @@
-//! Giving memory that this process has freed back to the system.
+//! Returns freed memory of this process to the operating system.
 //!
-//! The allocator keeps freed memory for the next allocation, in pages between others that are in
-//! use. After a burst of large answers that can be more than a gigabyte, for as long as the process
-//! lives.
+//! The allocator keeps freed memory for later allocations, in pages between others that are in use.
+//! After a burst of large responses it can keep more than a gigabyte for the lifetime of the
+//! process.
 
-/// Blocks of this size and more are mapped, and given back when they are freed. Less would make ordinary
-/// requests pay for pages that they could have used again.
+/// The allocator maps blocks of at least this size and unmaps them when they are freed. With a
+/// lower threshold ordinary requests would pay for fresh pages instead of reusing old ones.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: libc::c_int = 1024 * 1024;
-/// Free memory at the end of an arena that is kept for the next allocation.
+/// Free memory at the end of an arena that the allocator keeps for the next allocation.
 #[cfg(target_env = "gnu")]
 const KEPT_BYTES_MAX: libc::c_int = 1024 * 1024;
 
-/// Bounds what the allocator keeps of freed memory at the end of each arena. By default it raises both
-/// bounds with the largest block that was freed, to 32 and 64 MiB, and [`give_back`] does not reach the
-/// end of any arena but the first. There are eight arenas for each core.
+/// Bounds the freed memory that the allocator keeps at the end of each arena. By default glibc
+/// raises both thresholds with the largest freed block, up to 32 and 64 MiB, and [`trim_allocator`]
+/// reaches the end of the first arena only. glibc has up to eight arenas per core.
 #[cfg(target_env = "gnu")]
 pub fn bound_kept() {
-    // SAFETY: mallopt takes two numbers and the allocator's own locks, and may be called by any thread
-    // at any time (mallopt(3)). A refused one leaves the default.
+    // SAFETY: mallopt takes two numbers and the allocator's own locks, and any thread may call it
+    // at any time (mallopt(3)). If it fails, the default stays.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES_MAX);
     }
 }
 
-/// Other allocators than that of glibc have no such bounds.
+/// Only glibc's allocator has these thresholds.
 #[cfg(not(target_env = "gnu"))]
 pub fn bound_kept() {}
 
-/// Gives the pages that the allocator holds and nobody uses back. It walks all that is free, with
-/// the allocator locked: some milliseconds, so not for a thread that serves.
+/// Returns unused pages of the allocator to the operating system. It scans all free memory with the
+/// allocator locked, which takes some milliseconds: do not call it on a thread that serves
+/// requests.
 #[cfg(target_env = "gnu")]
 pub fn trim_allocator() {
-    // SAFETY: malloc_trim takes the allocator's own locks, frees nothing that is in use, and may be
-    // called by any thread at any time (malloc_trim(3)).
+    // SAFETY: malloc_trim takes the allocator's own locks, frees nothing that is in use, and any
+    // thread may call it at any time (malloc_trim(3)).
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Other allocators than that of glibc have no such call.
+/// Only glibc's allocator has such a call.
 #[cfg(not(target_env = "gnu"))]
 pub fn trim_allocator() {}

@@ -1,5 +1,5 @@
-//! Control groups, version 2 where its controllers are delegated to us and version 1 where that
-//! is what the host has. Plain files; all paths are ours to make and to remove.
+//! Control groups: version 2 where its controllers are delegated to this process, version 1 where
+//! the host has only that. This module creates and removes plain directories and files.
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, unlinkat};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,28 +13,29 @@ use std::sync::Once;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
-/// The kernel's default accounting period, 100 ms, against which a share of CPU is given.
+/// The Linux default accounting period, 100 ms. CPU quotas are relative to it.
 const CPU_PERIOD_US: u64 = 100_000;
-/// Which part of the memory limit the buffers of TCP and UDP sockets may hold beside it in version 1.
+/// Divisor of the memory limit: in version 1, TCP and UDP socket buffers may hold this fraction of
+/// it in addition.
 const SOCKET_SHARE: u64 = 4;
-/// It holds UDP as well, whatever its name.
+/// Despite its name, this limit covers UDP as well.
 const SOCKET_LIMIT_V1: &str = "memory.kmem.tcp.limit_in_bytes";
-/// Of every directory we make. The pid of the supervisor follows, the number of its nursery, and the
-/// pid namespace in which the pid is one.
+/// Prefix of every cgroup directory that this module creates. The supervisor's pid, the number of
+/// its zygote host and the pid namespace of that pid follow.
 const PREFIX: &str = "belljar-";
-/// Groups that one start looks at for orphans, in each hierarchy: some 50 ms on a machine that has so
-/// many.
+/// Number of groups per hierarchy that one start searches for orphans. A machine with that many
+/// takes some 50 ms.
 const SEARCHED_MAX: usize = 2_048;
-/// The group into which a supervisor steps when its own is to have groups below it.
+/// The group into which a supervisor moves when its own group gets child groups.
 const SUPERVISOR: &str = "belljar-supervisor";
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 const CONTROLLERS_V1: [&str; 4] = ["memory", "pids", "cpu", "cpuacct"];
-/// A group can be removed once its last process has been reaped, which the kernel may still be
-/// at for a moment after the process was seen to end.
+/// How long to retry a removal. A group can be removed once its last process is reaped, and Linux
+/// may take a moment longer than the supervisor's view of the exit.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 
-/// Why this host's cgroups cannot be used.
+/// Why this host's cgroups are unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
     #[error("no cgroup file system is mounted")]
@@ -45,11 +46,11 @@ pub enum CgroupError {
     NotWritable { path: PathBuf, source: io::Error },
 }
 
-/// A place below which groups can be made.
+/// The directories below which this process creates groups.
 #[derive(Debug)]
 pub struct CgroupParent {
     version: CgroupVersion,
-    /// One directory for each hierarchy; version 2 has one for all.
+    /// One directory per hierarchy; version 2 has a single one.
     directories: BTreeMap<&'static str, PathBuf>,
 }
 
@@ -59,7 +60,7 @@ pub enum CgroupVersion {
     V2,
 }
 
-/// What a group may use.
+/// Resource limits of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CgroupLimits {
     pub memory_bytes: u64,
@@ -67,7 +68,7 @@ pub struct CgroupLimits {
     pub cpu_percent: u64,
 }
 
-/// What a group has used, as the kernel counted it.
+/// Resource usage of a group, as Linux counted it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupUsage {
     pub cpu: Duration,
@@ -77,14 +78,15 @@ pub struct CgroupUsage {
 }
 
 impl CgroupParent {
-    /// Makes a directory for one nursery of this process in every hierarchy that is needed.
+    /// Creates a directory for one zygote host of this process in every required hierarchy.
     pub fn create(number: u64) -> Result<Self, CgroupError> {
         let name = format!("{PREFIX}{}-{number}-{}", std::process::id(), pid_namespace());
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let (version, places) = find_hierarchies(&mounts, &own)?;
         remove_orphans(&mounts);
-        // Made first, so that dropping it on failure removes what was made up to there.
+        // Constructed first: if a later step fails, dropping it removes the directories made so
+        // far.
         let mut parent = Self { version, directories: BTreeMap::new() };
         for (controller, place) in places {
             let path = place.join(&name);
@@ -110,7 +112,8 @@ impl CgroupParent {
         self.directories.values().cloned().collect()
     }
 
-    /// Without it nobody would count the buffers of sockets; without groups, the supervisor does.
+    /// Fails if this host does not count socket buffers. The supervisor counts them only when there
+    /// are no cgroups at all.
     fn check_sockets_are_counted(&self) -> Result<(), CgroupError> {
         let directory = self.directories.get("memory").cloned().unwrap_or_default();
         let counted = directory.join(SOCKET_LIMIT_V1).exists();
@@ -126,7 +129,7 @@ impl CgroupParent {
         Ok(())
     }
 
-    /// A new group with nothing in it.
+    /// Creates an empty group.
     pub fn create_cgroup(&self, name: &str) -> io::Result<Cgroup> {
         let mut directories = BTreeMap::new();
         for (controller, directory) in &self.directories {
@@ -149,8 +152,8 @@ impl Drop for CgroupParent {
     }
 }
 
-/// Gives the controllers of a version 2 group to the groups below it, for which it must have no
-/// processes of its own: we step down into one of those.
+/// Delegates the controllers of a version 2 group to its child groups. The group must then have no
+/// processes of its own, so this process moves into a child group.
 fn delegate_controllers(place: &Path, is_root: bool) -> io::Result<()> {
     let enabled = fs::read_to_string(place.join("cgroup.subtree_control"))?;
     let enabled: Vec<&str> = enabled.split_whitespace().collect();
@@ -167,9 +170,9 @@ fn delegate_controllers(place: &Path, is_root: bool) -> io::Result<()> {
     fs::write(place.join("cgroup.subtree_control"), "+memory +pids +cpu")
 }
 
-/// Removes what supervisors and their launchers have left that were both killed, once in the life of
-/// this process. All of each hierarchy is searched: whoever was started in another group, as another
-/// service or login has it, has made its groups below that one.
+/// Removes groups of supervisors that were killed together with their launchers, once in the life
+/// of this process. It searches all of each hierarchy, because a supervisor of another service or
+/// login has created its groups below another parent.
 fn remove_orphans(mountinfo: &str) {
     static SEARCHED: Once = Once::new();
     SEARCHED.call_once(|| {
@@ -205,8 +208,8 @@ fn remove_orphans_below(top: &Path) {
     }
 }
 
-/// Whether the supervisor is gone after which a group is named. Of another pid namespace, such as that
-/// of a container, that cannot be known.
+/// Whether the supervisor in a group's name has exited. False for another pid namespace, such as a
+/// container's, where that is unknown.
 fn is_orphan(owner: &str, namespace: &str) -> bool {
     let mut parts = owner.split('-');
     let (pid, same) = (parts.next().unwrap_or_default(), parts.nth(1) == Some(namespace));
@@ -214,12 +217,12 @@ fn is_orphan(owner: &str, namespace: &str) -> bool {
     is_pid && same && !Path::new("/proc").join(pid).exists()
 }
 
-/// The number by which the kernel knows the pid namespace of this process.
+/// The inode number of this process's pid namespace.
 fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// Where to make our directory for each controller.
+/// Chooses the directory to create groups in, for each controller.
 fn find_hierarchies(
     mountinfo: &str,
     own: &str,
@@ -262,14 +265,16 @@ impl<'a> CgroupMount<'a> {
         Some(Self { root, point, v2, options: right.nth(1)? })
     }
 
-    /// A process may not be beside groups that have limits, except in the root of all: root makes
-    /// its groups there, and anybody else where a manager has delegated a group to us alone.
+    /// A process may not be a sibling of groups that have limits, except in the root group. Root
+    /// therefore creates its groups in the root group, any other user where a service manager has
+    /// delegated a group to this process alone.
     fn v2_directory(&self, own: &str) -> Option<PathBuf> {
         let is_root = rustix::process::geteuid().is_root();
         let place = if is_root {
             PathBuf::from(self.point)
         } else {
-            // Ours, or, once we have moved out of the way of our own groups, the one above.
+            // This process's group, or its parent once this process has moved into the supervisor
+            // group.
             let own = self.beneath(own.lines().find_map(|line| line.strip_prefix("0::"))?);
             let moved = own.file_name().is_some_and(|name| name == SUPERVISOR);
             if moved { own.parent()?.to_owned() } else { own }
@@ -292,14 +297,14 @@ impl<'a> CgroupMount<'a> {
         Some(self.beneath(path))
     }
 
-    /// The directory of a cgroup path, seen through this mount.
+    /// The directory of a cgroup path, as seen through this mount.
     fn beneath(&self, path: &str) -> PathBuf {
         let relative = Path::new(path).strip_prefix(self.root).unwrap_or(Path::new(""));
         Path::new(self.point).join(relative)
     }
 }
 
-/// One group. Dropping it removes its directories if nothing is in them, and does not wait for that.
+/// One group. Dropping it removes its directories if they are empty, without waiting for that.
 #[derive(Debug)]
 pub struct Cgroup {
     version: CgroupVersion,
@@ -307,18 +312,19 @@ pub struct Cgroup {
     counters: CgroupCounters,
 }
 
-/// The files that are read at every execution, kept open: that is most of what reading one costs.
+/// Counter files that every execution reads. They stay open, because opening is most of the cost of
+/// a read.
 #[derive(Debug)]
 struct CgroupCounters {
     cpu: CounterFile,
     memory_peak: CounterFile,
-    /// Of version 1, which counts them apart.
+    /// Version 1 only, which counts socket buffers separately.
     sockets_peak: CounterFile,
     oom_kills: CounterFile,
     forks_refused: CounterFile,
 }
 
-/// A number in a file, alone or behind a key.
+/// A number in a file, alone or after a key.
 #[derive(Debug)]
 struct CounterFile {
     file: Option<File>,
@@ -327,7 +333,7 @@ struct CounterFile {
 
 impl CounterFile {
     fn open(path: PathBuf, key: Option<&'static str>) -> Self {
-        // A kernel may lack one of them; it then counts as zero.
+        // A counter that this Linux kernel lacks reads as zero.
         Self { file: File::open(path).ok(), key }
     }
 
@@ -399,8 +405,8 @@ impl Cgroup {
         }
     }
 
-    /// The limit with swap may never be below the one without: raised, it has to go first. It is
-    /// there only where the kernel accounts for swap.
+    /// The limit with swap may never be below the limit without it, so a raise sets it first. The
+    /// file exists only where Linux accounts for swap.
     fn limit_memory_v1(&self, bytes: u64) -> io::Result<()> {
         let (alone, with_swap) = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes");
         if !self.file("memory", with_swap).exists() {
@@ -412,13 +418,13 @@ impl Cgroup {
         order.into_iter().try_for_each(|name| self.write("memory", name, bytes))
     }
 
-    /// Version 1 counts the buffers of TCP and UDP sockets apart from all other memory, and only
-    /// under a limit of their own. Over it, datagrams are dropped and connections wait.
+    /// Version 1 counts TCP and UDP socket buffers apart from all other memory, and only under a
+    /// separate limit. Above it, datagrams are dropped and connections wait.
     fn limit_sockets_v1(&self, bytes: u64) -> io::Result<()> {
         self.write("memory", SOCKET_LIMIT_V1, bytes)
     }
 
-    /// Moves a process, whose future children will be in the group too.
+    /// Moves a process into the group. Its future children start in the group too.
     pub fn add_process(&self, pid: i32) -> io::Result<()> {
         let mut done: Vec<&Path> = Vec::new();
         for directory in self.directories.values() {
@@ -443,8 +449,8 @@ impl Cgroup {
         }
     }
 
-    /// Takes back the bound on CPU time, for a group whose processes are about to be killed. Where
-    /// that fails they end all the same, only later.
+    /// Removes the CPU quota of a group whose processes are about to be killed. If that fails, they
+    /// still end, only later.
     pub fn lift_cpu_limit(&self) {
         let _ = match self.version {
             CgroupVersion::V2 => fs::write(self.file("cpu", "cpu.max"), "max"),
@@ -452,7 +458,7 @@ impl Cgroup {
         };
     }
 
-    /// Removes its directories as far as nothing is in them any more; whether all are gone.
+    /// Removes the group's directories as far as they are empty. Returns whether all are gone.
     pub fn remove(&mut self) -> bool {
         self.directories.retain(|_, directory| {
             let removed = fs::remove_dir(directory);
@@ -461,7 +467,7 @@ impl Cgroup {
         self.directories.is_empty()
     }
 
-    /// How many processes and threads are in the group now.
+    /// The number of processes and threads in the group.
     pub fn task_count(&self) -> u64 {
         let text = fs::read_to_string(self.file("pids", "pids.current")).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
@@ -484,8 +490,8 @@ fn remove_when_empty(directory: &Path) {
     }
 }
 
-/// Removes the groups of a supervisor that could not do so itself, through directories that
-/// were opened while their paths could still be reached.
+/// Removes the groups of a supervisor that could not do so itself. It uses directories that were
+/// opened while their paths were still reachable.
 pub(crate) struct CgroupSweeper(Vec<SweepTarget>);
 
 struct SweepTarget {

@@ -1,5 +1,5 @@
-//! Making processes with `clone3`, which `fork` of libc cannot do: with namespaces, as a child of
-//! our own parent, and with a pidfd from the first moment.
+//! Creates processes with `clone3`. Unlike libc's `fork` it can create namespaces, make the child a
+//! sibling of the caller, and return a pidfd atomically.
 
 use rustix::process::Pid;
 use std::io;
@@ -10,11 +10,11 @@ pub(crate) enum Forked {
     Parent { pid: Pid, pidfd: OwnedFd },
 }
 
-/// Copies the calling process. Both must be single-threaded: a lock that another thread holds
-/// would stay locked in the child for ever.
+/// Forks the calling process, which must be single-threaded: a lock that another thread holds would
+/// stay locked in the child for ever.
 ///
-/// glibc does not hear of this fork, so its idea of the thread id in the child is set right
-/// through `CLONE_CHILD_SETTID`, at the address the kernel has for it.
+/// glibc does not see this fork. `CLONE_CHILD_SETTID` therefore updates glibc's cached thread id in
+/// the child, at the address that Linux knows for it.
 pub(crate) fn clone3(flags: libc::c_int, exit_signal: libc::c_int) -> io::Result<Forked> {
     let tid_address = tid_address()?;
     let mut pidfd: RawFd = -1;
@@ -34,7 +34,7 @@ pub(crate) fn clone3(flags: libc::c_int, exit_signal: libc::c_int) -> io::Result
         pid => {
             let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
             let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
-            // SAFETY: CLONE_PIDFD has put a new descriptor there that nobody else owns.
+            // SAFETY: CLONE_PIDFD has put a new descriptor there that has no other owner.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
             Ok(Forked::Parent { pid, pidfd })
         }

@@ -1,7 +1,7 @@
-//! Bounds around a program of the host that works on what strangers have made: it reads what its user
-//! reads, writes where it is told to, and does not outlive whoever started it.
+//! Restrictions for a trusted host program that processes untrusted input: it reads what its user
+//! can read, writes only below given directories, and ends with its parent.
 //!
-//! This is no jail. The program is trusted, and what it is fed is not.
+//! This is no jail: the program is trusted, only its input is not.
 
 use crate::landlock;
 use crate::plan::PathAccess;
@@ -11,17 +11,18 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a program of the host may write.
+/// What a host program may write.
 #[derive(Debug, Clone)]
 pub struct Confinement {
-    /// Directories that exist.
+    /// Existing directories below which it may write.
     pub writable: Vec<PathBuf>,
-    /// The length of the longest file.
+    /// Maximum length of a file in bytes.
     pub file_bytes: u64,
 }
 
 impl Confinement {
-    /// Puts them around `command`, whose process is killed when the thread that starts it ends.
+    /// Applies the restrictions to `command`. Its process is killed when the thread that starts it
+    /// ends.
     pub fn apply_to(&self, command: &mut Command) -> io::Result<()> {
         let everywhere = (PathBuf::from("/"), PathAccess::Read);
         let null = (PathBuf::from("/dev/null"), PathAccess::Device);
@@ -48,8 +49,8 @@ fn confine_process(ruleset: &OwnedFd, file_bytes: u64, parent: u32) -> io::Resul
     if results.iter().any(|result| *result != 0) {
         return Err(io::Error::last_os_error());
     }
-    // The parent may have gone before the kernel was told to watch it.
-    // SAFETY: takes nothing.
+    // The parent may have exited before PR_SET_PDEATHSIG took effect.
+    // SAFETY: takes no arguments.
     if u32::try_from(unsafe { libc::getppid() }) != Ok(parent) {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }

@@ -1,5 +1,5 @@
-//! Pid 1 of a jail. It makes the jail's own mounts and network, hands the jail over, gives up all
-//! it could do, and from then on reaps orphans. Its death is the death of everything inside.
+//! Pid 1 of a jail. It creates the jail's mounts and network, hands the jail over, drops its
+//! privileges, and then reaps orphans. When it ends, Linux kills every process inside.
 
 use crate::plan::{
     IsolationLayer, JailError, JailRequest, JailStep, PROXY_PORT, SANDBOX_ID, SandboxPlan,
@@ -14,28 +14,28 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::{fs, io};
 
-/// Beside the working directory, `/tmp` holds what programs put aside: its own bounds keep it
-/// from taking the working directory's room.
+/// Bounds of `/tmp`, which holds programs' temporary files. They are separate so that `/tmp` cannot
+/// use up the space of the working directory.
 const SCRATCH_INODES: u64 = 16_384;
-/// Connections that may wait until whoever serves the outlet takes them: more than a client with
-/// many threads opens at once.
+/// Connections that may wait for the egress proxy to accept them: more than a client with many
+/// threads opens at once.
 const PROXY_BACKLOG: i32 = 256;
-/// Least, initial and largest buffer of a TCP connection, for receiving and for sending: no cgroup of
-/// version 1 counts them, so that one socket must not hold much. Loopback, all there is here, is as
-/// fast with them.
+/// Minimum, initial and maximum buffer of a TCP connection, for receiving and for sending. Version
+/// 1 cgroups do not count them, so one socket must not hold much. The jail has loopback only, which
+/// is as fast with these sizes.
 const TCP_RECEIVE_BYTES: &str = "4096 65536 212992";
 const TCP_SEND_BYTES: &str = "4096 16384 212992";
-/// What the options of one socket may hold in the kernel; the default of Linux before 6.8, where it
-/// could not be set for one namespace.
+/// Memory that the options of one socket may use in Linux: the default before Linux 6.8, where it
+/// could not be set per namespace.
 const SOCKET_OPTIONS_BYTES: &str = "20480";
-/// What `/dev/shm` and the home directory lead to.
+/// Targets of the symbolic links for `/dev/shm` and the home directory.
 pub(crate) const SCRATCH_DIRECTORIES: [&str; 2] = ["/tmp/.shm", "/tmp/.home"];
 
 /// Runs as pid 1 of a new jail, and never returns.
 pub(crate) fn main(request: &JailRequest, plan: &SandboxPlan, control: OwnedFd, go: OwnedFd) -> ! {
     let mut byte = [0];
     if rustix::io::read(&go, &mut byte) != Ok(1) {
-        // The warden could not map our ids, and has said so.
+        // The warden could not map this process's ids, and has reported that.
         exit(1);
     }
     drop(go);
@@ -48,7 +48,7 @@ pub(crate) fn main(request: &JailRequest, plan: &SandboxPlan, control: OwnedFd, 
         let _ = message::send(&control, &reply, &[]);
         exit(1);
     }
-    // Nothing is dropped here: every descriptor is closed, whoever owns it.
+    // Not dropped: `lock_down` closes every descriptor, whichever value owns it.
     std::mem::forget(control);
     if lock_down(plan).is_err() {
         exit(1);
@@ -71,7 +71,7 @@ fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<JailDescriptors,
     limit_socket_buffers().map_err(|error| JailStep::Sysctl.failed(error))?;
     loopback_up().map_err(|error| JailStep::Loopback.failed(error))?;
     let outlet = listen_for_proxy().map_err(|error| JailStep::Outlet.failed(error))?;
-    // Through the warden's /proc, because the jail's own has no /proc/sys.
+    // Written through the warden's /proc, because the jail's own has no /proc/sys.
     fs::write("/proc/sys/user/max_user_namespaces", "0")
         .map_err(|error| JailStep::Sysctl.failed(error))?;
     mount::tmpfs("/workspace", request.disk_bytes, request.disk_inodes, "0755")?;
@@ -105,8 +105,8 @@ fn send_jail_ready(jail: u64, control: &OwnedFd, parts: &JailDescriptors) -> Res
         .map_err(|error| JailStep::HandOver.failed(error))
 }
 
-/// Bounds what each socket of this network namespace can hold. The filter keeps code from asking for
-/// more by SO_SNDBUF and SO_RCVBUF.
+/// Bounds the memory of each socket in this network namespace. The seccomp filter refuses larger
+/// sizes by SO_SNDBUF and SO_RCVBUF.
 fn limit_socket_buffers() -> io::Result<()> {
     fs::write("/proc/sys/net/ipv4/tcp_rmem", TCP_RECEIVE_BYTES)?;
     fs::write("/proc/sys/net/ipv4/tcp_wmem", TCP_SEND_BYTES)?;
@@ -116,7 +116,7 @@ fn limit_socket_buffers() -> io::Result<()> {
     }
 }
 
-/// Programs expect 127.0.0.1 to answer, and in this namespace nobody else can be there.
+/// Brings up loopback: programs expect 127.0.0.1 to work, and this namespace has no other host.
 fn loopback_up() -> io::Result<()> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: all-zero is a valid ifreq: an empty name and no flags.
@@ -131,8 +131,9 @@ fn loopback_up() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The only way out there can be: a socket that listens inside and is served outside. It belongs to
-/// this namespace wherever its descriptor goes, so that whoever holds it knows who is calling.
+/// Creates the jail's only route to the network: a listening socket inside that the egress proxy
+/// serves outside. The socket belongs to this namespace wherever its descriptor goes, so its holder
+/// knows which sandbox connects.
 fn listen_for_proxy() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
@@ -141,16 +142,16 @@ fn listen_for_proxy() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Done before the jail is handed over, so that nothing inside ever meets an init with rights.
+/// Runs before the jail is handed over, so that no code inside ever meets a privileged init.
 fn drop_privileges() -> Result<(), JailError> {
-    // It took its id by a change, which has closed its /proc entries; the zygote needs to see
-    // them to enter these namespaces.
+    // Changing ids has closed this process's /proc entries; the zygote needs them to enter these
+    // namespaces.
     set_dumpable_behavior(DumpableBehavior::Dumpable)
         .map_err(|error| JailStep::TakeIdentity.failed(error))?;
     isolation::drop_capabilities()
 }
 
-/// Whoever took this process over from now on would be able to do less than before.
+/// Restricts this process itself, so that code that takes it over gains nothing.
 fn lock_down(plan: &SandboxPlan) -> Result<(), JailError> {
     isolation::close_above(-1).map_err(|error| JailStep::Descriptors.failed(error))?;
     // SAFETY: installs no handler, and so touches no memory.
@@ -163,7 +164,7 @@ fn lock_down(plan: &SandboxPlan) -> Result<(), JailError> {
     isolation::load_seccomp_filter(&filter).map_err(|error| JailStep::Seccomp.failed(error))
 }
 
-/// A parent that ignores SIGCHLD has its children reaped by the system itself.
+/// Waits for ever. Linux reaps the children of a parent that ignores SIGCHLD.
 fn sleep_for_ever() -> ! {
     loop {
         // SAFETY: `pause` takes nothing and touches no memory.

@@ -1,5 +1,5 @@
-//! The walls that a process raises around itself, in the order in which they must go up: what
-//! needs a capability first, then the capabilities go, and the filter on system calls is last.
+//! The isolation layers that a process applies to itself, in the required order: first the steps
+//! that need a capability, then dropping the capabilities, and the seccomp filter last.
 
 use crate::plan::{IsolationLayer, JailError, JailStep, SANDBOX_ID, SandboxPlan, SpawnRequest};
 use crate::seccomp::BpfProgram;
@@ -16,19 +16,20 @@ use rustix::thread::{
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
-/// The descriptor on which the kernel of a sandbox talks to its supervisor.
+/// The descriptor over which a sandbox's runner talks to its supervisor.
 pub(crate) const CHANNEL_FD: RawFd = 3;
 const INIT_FD: RawFd = 4;
-/// Queued signals and message-queue bytes are charged to nobody else, so they are kept small.
+/// Kept small: no other limit accounts for queued signals and message-queue bytes.
 const SIGNALS_PENDING_MAX: u64 = 1024;
 const MESSAGE_QUEUE_BYTES_MAX: u64 = 1024 * 1024;
 const LOCKED_BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// Too little for a file, and the one value at which a core dump is not piped to a handler either.
+/// Too small for a core file, and the one value at which Linux does not pipe a core dump to a
+/// handler.
 const CORE_BYTES: u64 = 1;
 /// The stack of a login shell: deep recursion then ends as it does in plain Python.
 const STACK_BYTES: u64 = 8 * 1024 * 1024;
-/// A third of the weight of an ordinary process: the supervisor comes first, and beside other work of
-/// the machine a sandbox still gets on. Alone on a core it changes nothing.
+/// A third of the CPU weight of an ordinary process: the supervisor comes first, and a sandbox
+/// still makes progress beside other work. On an idle core it has no effect.
 const SANDBOX_NICE: i32 = 5;
 const HIGHEST_CAPABILITY: u32 = 63;
 
@@ -41,7 +42,8 @@ pub(crate) struct ChildDescriptors {
     pub(crate) stderr: OwnedFd,
 }
 
-/// Walls the calling process in, inside the namespaces of the jail whose init is given.
+/// Applies every isolation layer to the calling process, inside the namespaces of the given jail's
+/// init.
 pub(crate) fn apply(
     plan: &SandboxPlan,
     filter: &BpfProgram,
@@ -52,13 +54,13 @@ pub(crate) fn apply(
     enter_workspace().map_err(|error| JailStep::WorkingDirectory.failed(error))?;
     userns::become_user(SANDBOX_ID).map_err(|error| JailStep::TakeIdentity.failed(error))?;
     if !plan.memory_counted {
-        // Where no cgroup gives each sandbox its share, many busy processes would keep supervisor,
-        // warden and init from the CPU, and so from ending them.
+        // Where no cgroup gives each sandbox its CPU share, many busy processes would starve
+        // supervisor, warden and init, and so keep them from killing those processes.
         nice(SANDBOX_NICE).map_err(|error| JailStep::Limits.failed(error))?;
     }
     set_rlimits(request).map_err(|error| JailStep::Limits.failed(error))?;
     drop_capabilities()?;
-    // Changing ids has made the process unreadable to itself; /proc/self must work as elsewhere.
+    // Changing ids has made the process non-dumpable; /proc/self must work as usual.
     set_dumpable_behavior(DumpableBehavior::Dumpable)
         .map_err(|error| JailStep::TakeIdentity.failed(error))?;
     if !plan.without.contains(&IsolationLayer::Landlock) {
@@ -70,12 +72,12 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// Leaves exactly 0 to 3 open, and the init until its namespaces are entered: nothing that zygote
-/// or warden holds may come along.
+/// Leaves only descriptors 0 to 3 open, and the init's until its namespaces are entered. The
+/// sandbox must inherit no other descriptor of zygote or warden.
 pub(crate) fn install_descriptors(descriptors: ChildDescriptors) -> io::Result<OwnedFd> {
     let stdin = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let ChildDescriptors { init, channel, stdout, stderr } = descriptors;
-    // Moved out of the way first: a source may itself be one of the numbers to be filled.
+    // Duplicated to high numbers first: a source may itself be one of the target numbers.
     let mut above = Vec::with_capacity(5);
     for source in [stdin, stdout, stderr, channel, init] {
         above.push(rustix::io::fcntl_dupfd_cloexec(&source, INIT_FD + 1)?);
@@ -116,12 +118,12 @@ pub(crate) fn close_above(last: RawFd) -> io::Result<()> {
 fn enter_workspace() -> io::Result<()> {
     chdir("/workspace")?;
     umask(Mode::from_raw_mode(0o022));
-    // Its own session: no controlling terminal, and none of our processes in its group.
+    // A new session: no controlling terminal, and no process of Belljar in its group.
     setsid()?;
     Ok(())
 }
 
-/// Lowers the own priority by so much, for good.
+/// Lowers the priority of the calling process permanently.
 fn nice(increment: i32) -> io::Result<()> {
     let lowered = rustix::process::getpriority_process(None)?.saturating_add(increment);
     Ok(rustix::process::setpriority_process(None, lowered)?)
@@ -142,21 +144,21 @@ fn set_rlimits(request: &SpawnRequest) -> io::Result<()> {
         (Resource::Rtprio, 0),
     ];
     for (resource, most) in limits {
-        // What the host already holds lower cannot be raised, and need not be.
+        // A lower hard limit of the host cannot be raised, and need not be.
         let most = Some(getrlimit(resource).maximum.map_or(most, |held| held.min(most)));
         setrlimit(resource, Rlimit { current: most, maximum: most })?;
     }
     Ok(())
 }
 
-/// Gives up every capability, and every way to get one back.
+/// Drops every capability, and every way to regain one.
 pub(crate) fn drop_capabilities() -> Result<(), JailError> {
     let failed = |error: rustix::io::Errno| JailStep::Capabilities.failed(error);
     for number in 0..=HIGHEST_CAPABILITY {
         let one = CapabilitySet::from_bits_retain(1 << number);
         match remove_capability_from_bounding_set(one) {
             Ok(()) => {}
-            // Past the last one that this kernel knows.
+            // The number is past the last capability of this Linux kernel.
             Err(rustix::io::Errno::INVAL) => break,
             Err(error) => return Err(failed(error)),
         }
@@ -177,7 +179,7 @@ pub(crate) fn drop_capabilities() -> Result<(), JailError> {
     set_no_new_privs(true).map_err(|error| JailStep::NoNewPrivileges.failed(error))
 }
 
-/// Puts the filter on this process and all it will start, for good.
+/// Loads the filter into this process permanently. All its future children inherit it.
 pub(crate) fn load_seccomp_filter(filter: &BpfProgram) -> io::Result<()> {
     let instructions = filter.instructions();
     let program = libc::sock_fprog {

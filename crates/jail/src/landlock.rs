@@ -1,5 +1,5 @@
-//! Landlock: the second wall around files, which holds even if a mount is there by mistake, and
-//! the wall around signals and abstract sockets.
+//! Landlock: a second isolation layer for files, effective even if a mount is there by mistake, and
+//! the layer for signals and abstract sockets.
 
 use crate::plan::PathAccess;
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -15,7 +15,7 @@ const MAKE_CHAR: u64 = 1 << 6;
 const MAKE_BLOCK: u64 = 1 << 11;
 const TRUNCATE: u64 = 1 << 14;
 const IOCTL_DEV: u64 = 1 << 15;
-/// Rights that mean something for a file; the kernel refuses the others on one.
+/// Rights that apply to a file; Linux refuses the others for one.
 const FILE_RIGHTS: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
 const SCOPE_ABSTRACT_UNIX_SOCKET: u64 = 1 << 0;
 const SCOPE_SIGNAL: u64 = 1 << 1;
@@ -35,7 +35,7 @@ struct PathBeneathAttr {
     parent_fd: RawFd,
 }
 
-/// The version of Landlock that this kernel has, or why it has none.
+/// The Landlock ABI version of this Linux kernel, or why it has none.
 pub(crate) fn abi() -> io::Result<u32> {
     // SAFETY: with the version flag the kernel takes no pointer.
     let version = unsafe {
@@ -49,7 +49,7 @@ pub(crate) fn abi() -> io::Result<u32> {
     u32::try_from(version).map_err(|_| io::Error::last_os_error())
 }
 
-/// Every file-system right that version `abi` can take away.
+/// Every file-system right that ABI version `abi` can restrict.
 fn handled_access(abi: u32) -> u64 {
     let bits = match abi {
         0 | 1 => 13,
@@ -69,12 +69,13 @@ fn rights(access: PathAccess) -> u64 {
     }
 }
 
-/// Restricts this process, and all it will start, to `rules`. What no rule names is closed.
+/// Restricts this process, and all its future children, to `rules`. Every path outside of the rules
+/// is inaccessible.
 pub(crate) fn restrict(rules: &[(PathBuf, PathAccess)]) -> io::Result<()> {
     restrict_self(&ruleset(rules)?)
 }
 
-/// The same in two steps, the first of which needs memory.
+/// The first step of [`restrict`], which allocates memory.
 pub(crate) fn ruleset(rules: &[(PathBuf, PathAccess)]) -> io::Result<OwnedFd> {
     let abi = abi()?;
     let handled = handled_access(abi);
@@ -87,7 +88,7 @@ pub(crate) fn ruleset(rules: &[(PathBuf, PathAccess)]) -> io::Result<OwnedFd> {
     Ok(ruleset)
 }
 
-/// The second step: a system call.
+/// The second step of [`restrict`]: system calls only.
 pub(crate) fn restrict_self(ruleset: &OwnedFd) -> io::Result<()> {
     // SAFETY: takes a descriptor and flags, no memory.
     let result =
@@ -96,7 +97,7 @@ pub(crate) fn restrict_self(ruleset: &OwnedFd) -> io::Result<()> {
 }
 
 fn create_ruleset(attr: &RulesetAttr) -> io::Result<OwnedFd> {
-    // An older kernel accepts a longer struct as long as what it does not know is zero.
+    // An older Linux kernel accepts a longer struct if the fields it does not know are zero.
     // SAFETY: `attr` outlives the call, and its size is passed with it.
     let fd = unsafe {
         libc::syscall(
@@ -107,7 +108,7 @@ fn create_ruleset(attr: &RulesetAttr) -> io::Result<OwnedFd> {
         )
     };
     let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: Linux has just created this descriptor for this call.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,20 +1,20 @@
-//! The walls.
+//! The isolation layers of a sandbox.
 //!
-//! A [`Plan`] says, as plain data, what a sandbox sees and what it may do; this crate carries it
-//! out in one readable order and knows nothing of Python, tenants or HTTP. It runs in three
-//! places, always single-threaded:
+//! A [`WardenPlan`] says, as plain data, what a sandbox sees and what it may do. This crate carries
+//! it out in one readable order and knows nothing of Python, tenants or HTTP. It runs in three
+//! processes, each single-threaded:
 //!
 //! - the **warden** ([`warden::main`]): pid 1 of an outer pid namespace. It builds the read-only
-//!   root once, starts the zygote, and makes empty jails. When it ends, the kernel ends
-//!   everything below it.
+//!   root once, starts the zygote, and creates empty jails. When it ends, Linux kills every process
+//!   below it.
 //! - the **init** of each jail: pid 1 of the sandbox's own pid namespace, which reaps orphans.
-//! - the **zygote**: [`zygote`] is the C interface that is loaded into it, and forks a child
-//!   straight into a prepared jail with every wall raised before the child returns.
+//! - the **zygote**: [`zygote`] is the C interface that is loaded into it. It forks a child into a
+//!   prepared jail and applies every isolation layer before the child returns.
 //!
-//! [`Bounds`] are something less: for programs of the host that work on what strangers have made.
+//! [`Confinement`] is weaker: it restricts trusted host programs that process untrusted input.
 //!
-//! This is the only crate with `unsafe`. A wall that cannot be raised is an error that names the
-//! step; nothing here goes on without it unless the plan says so by name.
+//! This is the only crate with `unsafe`. If a layer cannot be applied, the error names the step,
+//! and nothing continues without that layer unless the plan names it as optional.
 
 pub mod allocator;
 pub mod cgroup;

@@ -1,5 +1,5 @@
-//! One JSON message with descriptors beside it, over a `SOCK_SEQPACKET` socket between processes
-//! of ours. The channel to user code is another one, and never carries descriptors.
+//! JSON messages with file descriptors, over a `SOCK_SEQPACKET` socket between trusted processes of
+//! Belljar. The channel to user code is a separate one and never carries descriptors.
 
 use crate::plan::VOLUMES_MAX;
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The plan is the largest message: some tens of mounts and environment variables.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Those of a jail, and of each volume that is held in it.
+/// The descriptors of a jail, and one for each of its held volumes.
 const DESCRIPTORS_MAX: usize = 4 + VOLUMES_MAX;
 
 pub fn send(
@@ -41,8 +41,8 @@ pub fn send(
     }
 }
 
-/// The next message, or `None` when the other side has closed. On a non-blocking socket
-/// `WouldBlock` is an error like any other.
+/// Receives the next message, or `None` when the peer has closed. On a non-blocking socket
+/// `WouldBlock` is returned as an error like any other.
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut body = [0; MESSAGE_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -55,7 +55,7 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, 
             Err(error) => return Err(error.into()),
         }
     };
-    // A part of a message, or of its descriptors, is not what was sent.
+    // A truncated message, or truncated descriptors, must not pass for the whole.
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(io::Error::from(Errno::MSGSIZE));
     }

@@ -1,4 +1,4 @@
-//! Building the root that zygote and sandboxes share, and the mounts of one sandbox.
+//! Builds the root that zygote and sandboxes share, and the mounts of one sandbox.
 
 use crate::plan::{JailError, JailStep, RootStep, VOLUMES, VolumeContent, VolumeMount};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -13,23 +13,23 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Where the new root is put together: a directory that exists on every host and below which no
-/// source of a bind mount can be. It is covered in our own mount namespace only.
+/// Where the new root is assembled: a directory that exists on every host and holds no source of a
+/// bind mount. The mount hides it in this mount namespace only.
 const NEW_ROOT: &str = "/sys";
 const TMPFS_FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
-/// What the places of volumes need, which are directories without content.
+/// Size of the tmpfs that holds the mount points of volumes, which are empty directories.
 const VOLUMES_BYTES: u64 = 64 * 1024;
 const VOLUMES_INODES: u64 = 1024;
 
-/// Devices that ordinary programs expect, none of which reaches hardware.
+/// Devices that ordinary programs expect. None of them reaches hardware.
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
 /// Builds the root on a new tmpfs and makes it read-only, as `/` of this mount namespace.
 ///
-/// Every mount is made before anything is pivoted, because sources are paths of the host.
+/// It makes every mount before `pivot_root`, because sources are paths of the host.
 pub(crate) fn build_root(steps: &[RootStep]) -> Result<(), JailError> {
-    // Nothing we mount may travel back to the host.
+    // No mount made here may propagate to the host.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|error| JailStep::UnshareMounts.failed(error))?;
     let whole = |path: &str| JailStep::BuildRoot(PathBuf::from(path));
@@ -69,8 +69,8 @@ fn apply_root_step(step: &RootStep) -> io::Result<()> {
 }
 
 fn bind_devices() -> io::Result<()> {
-    // A read-only mount keeps their times and modes as they are on the host; what a device itself
-    // does with a write is another matter.
+    // A read-only mount protects the times and modes of the host's device nodes. It does not
+    // restrict writes to the device itself.
     let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
     for name in DEVICES {
         let path = Path::new("/dev").join(name);
@@ -98,10 +98,10 @@ fn bind(from: &Path, to: &Path) -> io::Result<()> {
     Ok(mount_bind_recursive(from, to)?)
 }
 
-/// Makes a mount and all below it read-only and free of setuid programs and devices.
+/// Makes a mount and all below it read-only, without setuid programs and devices.
 ///
-/// `mount_setattr` only adds attributes. A remount would have to repeat those that a user
-/// namespace must not take off, and they differ from host to host.
+/// `mount_setattr` only adds attributes. A remount would have to repeat those that a user namespace
+/// must not remove, and they differ from host to host.
 fn make_read_only(path: &Path) -> io::Result<()> {
     let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     set_attributes(path, attributes, libc::AT_RECURSIVE)
@@ -130,7 +130,7 @@ fn enter_root() -> io::Result<()> {
     set_attributes(Path::new(NEW_ROOT), libc::MOUNT_ATTR_RDONLY, 0)?;
     chdir(NEW_ROOT)?;
     let old = rustix::fs::open("/", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    // The old root ends up below the new one, at the same place, and is let go from there.
+    // pivot_root stacks the old root on the same path; the next call detaches it from there.
     pivot_root(".", ".")?;
     fchdir(&old)?;
     unmount(".", UnmountFlags::DETACH)?;
@@ -138,17 +138,17 @@ fn enter_root() -> io::Result<()> {
     Ok(())
 }
 
-/// A `/proc` of the pid namespace we are in, over the one that is there.
+/// Mounts a `/proc` of the current pid namespace over the existing one.
 ///
-/// `subset=pid` leaves out everything that is not about processes: an allow-list, where masking
-/// single files would let each new kernel add a leak.
+/// `subset=pid` omits everything that is not about processes. It is an allow-list: with masks for
+/// single files each new Linux release could add a leak.
 pub(crate) fn proc(options: Option<&CStr>) -> Result<(), JailError> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, options)
         .map_err(|error| JailStep::MountProc.failed(error))
 }
 
-/// Writable memory of a bounded size over `path`.
+/// Mounts a tmpfs of bounded size over `path`.
 pub(crate) fn tmpfs(path: &str, bytes: u64, inodes: u64, mode: &str) -> Result<(), JailError> {
     let failed = |error: io::Error| JailStep::MountScratch(PathBuf::from(path)).failed(error);
     let options = std::ffi::CString::new(format!("size={bytes},nr_inodes={inodes},mode={mode}"))
@@ -157,12 +157,12 @@ pub(crate) fn tmpfs(path: &str, bytes: u64, inodes: u64, mode: &str) -> Result<(
         .map_err(|error| failed(error.into()))
 }
 
-/// The volumes of one jail, and the directories of those that are held.
+/// Mounts the volumes of one jail, and returns the directories of the held ones.
 pub(crate) fn volumes(volumes: &[VolumeMount]) -> Result<Vec<OwnedFd>, JailError> {
     if volumes.is_empty() {
         return Ok(Vec::new());
     }
-    // The root cannot be written to; the places to mount on need one that can.
+    // The root is read-only; the mount points need a writable file system.
     tmpfs(VOLUMES, VOLUMES_BYTES, VOLUMES_INODES, "0755")?;
     let mut held = Vec::new();
     for volume in volumes {
@@ -181,7 +181,7 @@ pub(crate) fn volumes(volumes: &[VolumeMount]) -> Result<Vec<OwnedFd>, JailError
     Ok(held)
 }
 
-/// It is read-only where it comes from, and that cannot be taken off in a user namespace.
+/// The source is read-only already, and a user namespace cannot remove that flag.
 fn bind_read_only(from: &Path, path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     Ok(mount_bind(from, path)?)
@@ -195,7 +195,7 @@ fn mount_writable(path: &Path, bytes: u64, inodes: u64) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Covers a directory with one that is empty.
+/// Hides a directory behind an empty one.
 pub(crate) fn hide(path: &Path) -> Result<(), JailError> {
     let flags = TMPFS_FLAGS | MountFlags::RDONLY | MountFlags::NOEXEC;
     mount("tmpfs", path, "tmpfs", flags, Some(c"size=4k,nr_inodes=1,mode=0555"))

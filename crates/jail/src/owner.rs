@@ -1,13 +1,13 @@
-//! Touching a sandbox's files with the sandbox's own rights.
+//! Access to a sandbox's files with the sandbox's own rights.
 
 use rustix::process::geteuid;
 
 /// Runs `work` with the file-system identity of `uid`, on this thread only.
 ///
-/// A supervisor that is root must not read or write a working directory as root: files it makes
-/// there would have an owner that the sandbox's user namespace does not know, and whatever
-/// code has put there would be opened with more rights than the code has. For any other
-/// supervisor the sandbox's files are its own already.
+/// A supervisor that runs as root must not read or write a working directory as root: files it
+/// creates would have an owner that the sandbox's user namespace does not know, and it would open
+/// files of untrusted code with more rights than that code has. Any other supervisor owns the
+/// sandbox's files already.
 pub fn as_owner<T>(uid: u32, work: impl FnOnce() -> T) -> T {
     if !geteuid().is_root() {
         return work();

@@ -4,27 +4,27 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::{fmt, io};
 
-/// The user and group that code has inside every sandbox.
+/// User and group id of code inside every sandbox.
 pub const SANDBOX_ID: u32 = 1000;
 
-/// Everything the warden is told at its start.
+/// Everything that the supervisor sends to the warden at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WardenPlan {
     pub identity: HostIdentity,
-    /// Builds the root directory that zygote and sandboxes share, in this order, read-only.
+    /// Steps that build the read-only root directory of zygote and sandboxes, in this order.
     pub root: Vec<RootStep>,
     pub zygote: ProgramSpec,
     pub sandbox: SandboxPlan,
-    /// Cgroup directories to be removed, with all below them, once nothing runs any more.
+    /// Cgroup directories that the launcher removes, with all below them, once no process is left.
     pub cgroups: Vec<PathBuf>,
 }
 
-/// Whose rights the sandboxes have on the host.
+/// The host user that sandboxes run as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostIdentity {
-    /// Started by root: each sandbox is given a host uid of its own out of this range.
+    /// Root started Belljar: each sandbox gets its own host uid out of this range.
     Range { first: u32, count: u32 },
-    /// Started by an ordinary user, who may map nobody but himself.
+    /// An ordinary user started Belljar, who can map only their own id.
     Own { uid: u32, gid: u32 },
 }
 
@@ -55,7 +55,7 @@ pub struct ProgramSpec {
     pub env: Vec<(String, String)>,
 }
 
-/// The walls around one sandbox that do not differ from sandbox to sandbox.
+/// The settings of the isolation layers that all sandboxes of one zygote share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxPlan {
     pub hostname: String,
@@ -63,32 +63,32 @@ pub struct SandboxPlan {
     pub processes: ProcessPolicy,
     /// Whether a cgroup counts the memory of the sandbox.
     pub memory_counted: bool,
-    /// Directories of the root that no sandbox may look into.
+    /// Directories of the root that every sandbox sees empty.
     pub hidden: Vec<PathBuf>,
-    /// Walls that the operator has agreed to do without.
+    /// Isolation layers that the operator has allowed to be missing.
     pub without: Vec<IsolationLayer>,
 }
 
-/// Whether code may start processes of its own. Threads it may have in any case.
+/// Whether code may start processes. It may start threads in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessPolicy {
     Allow,
     Deny,
 }
 
-/// What Landlock lets a process do beneath a path.
+/// Access that Landlock allows beneath a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PathAccess {
-    /// See the names in directories, and nothing of what is in the files.
+    /// List directories, without reading files.
     List,
     Read,
-    /// Read, make, change and remove; no device nodes.
+    /// Read, create, change and remove; no device nodes.
     Write,
-    /// Open a device node that is already there.
+    /// Open an existing device node.
     Device,
 }
 
-/// A wall that can be missing on a host, by the name that `--allow-missing-layer` takes.
+/// An isolation layer that a host may lack, by the name that `--allow-missing-layer` takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationLayer {
@@ -107,57 +107,56 @@ impl IsolationLayer {
     }
 }
 
-/// A jail to be prepared: namespaces and mounts with only its init inside.
+/// A jail to prepare: namespaces and mounts with only its init inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JailRequest {
     pub jail: u64,
-    /// Which id of [`Identity::Range`] the sandbox gets; ignored for [`Identity::Own`].
+    /// Index of the sandbox's id in [`HostIdentity::Range`]; ignored for [`HostIdentity::Own`].
     pub slot: u32,
     pub disk_bytes: u64,
     pub disk_inodes: u64,
     pub volumes: Vec<VolumeMount>,
 }
 
-/// Where the outlet of a jail listens, on its own loopback: the usual port of an HTTP proxy, which no
-/// other program inside expects to have to itself.
+/// Port of a jail's egress proxy on its own loopback: the usual port of an HTTP proxy, which no
+/// other program inside expects to be free.
 pub const PROXY_PORT: u16 = 3128;
 
-/// Where volumes are in a jail that has some.
+/// Directory of a jail's volumes.
 pub const VOLUMES: &str = "/mnt";
-/// Each is a mount and a descriptor.
+/// Each volume takes a mount and a descriptor.
 pub const VOLUMES_MAX: usize = 16;
 
-/// A directory beside the working directory.
+/// A directory mounted beside the working directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeMount {
-    /// Below [`VOLUMES`], and not below another one.
+    /// Below [`VOLUMES`], and not below another volume.
     pub path: PathBuf,
     pub content: VolumeContent,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VolumeContent {
-    /// What a directory of the root holds that is hidden otherwise, read-only.
+    /// Shows, read-only, a directory of the root that is hidden otherwise.
     Shown { from: PathBuf },
-    /// Writable memory of a bounded size, for somebody outside to fill and to look at.
+    /// A tmpfs of bounded size that the supervisor fills and reads from outside.
     Held { bytes: u64, inodes: u64 },
 }
 
-/// What the supervisor asks of the warden.
+/// Requests of the supervisor to the warden.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WardenRequest {
     Jail(JailRequest),
-    /// To be answered with [`WardenReply::Pong`], by which a warden that hangs is told from one that
-    /// has nothing to report.
+    /// The warden answers with [`WardenReply::Pong`]. This distinguishes a warden that hangs from
+    /// one that has nothing to report.
     Ping,
 }
 
-/// What the warden, or the init of a new jail, tells the supervisor.
+/// Replies of the warden, or of the init of a new jail, to the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WardenReply {
     /// Comes with four descriptors, a pidfd of the init, the working directory, `/proc` and the
-    /// outlet, and then the directory of each volume that is held, in the order in which they were
-    /// asked for.
+    /// proxy socket, and then the directory of each held volume, in the order of the request.
     JailReady {
         jail: u64,
     },
@@ -186,7 +185,8 @@ pub struct SpawnRequest {
     pub open_files: u64,
     pub processes: u64,
     pub file_bytes: u64,
-    /// A bound on address space, so that a hopeless allocation is a MemoryError and not a kill.
+    /// Limit of the address space, so that an impossible allocation raises MemoryError instead of
+    /// killing the process.
     pub address_bytes: u64,
 }
 
@@ -201,7 +201,7 @@ pub enum SpawnReply {
     Failed(JailError),
 }
 
-/// Which step failed, and how the kernel put it.
+/// The step that failed, and the error that Linux returned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{step}: {}", io::Error::from_raw_os_error(*errno))]
 pub struct JailError {
@@ -209,7 +209,7 @@ pub struct JailError {
     pub errno: i32,
 }
 
-/// The steps of building and entering a jail, in the order in which they happen.
+/// The steps of building and entering a jail, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JailStep {
     ReadPlan,

@@ -1,8 +1,8 @@
-//! What this host offers, found out by trying it and not by reading version numbers, and which
-//! setting is to blame where it offers less.
+//! Probes what this host supports by trying it, not by reading version numbers, and finds the
+//! setting that causes a failure.
 //!
-//! Every trial happens in a copy of this process, which ends with it: the process itself stays as
-//! it was. So all of this must be called while there is one thread.
+//! Every trial runs in a forked child, so this process does not change. The caller must be
+//! single-threaded.
 
 use crate::clone::{Forked, clone3};
 use crate::mount;
@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::{fs, io};
 
-/// The kinds of namespace that every sandbox has of its own.
+/// The kinds of namespace that every sandbox has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Namespace {
     User,
@@ -43,7 +43,7 @@ impl Namespace {
         }
     }
 
-    /// As in `/proc/sys/user/max_NAME_namespaces`.
+    /// The name in `/proc/sys/user/max_NAME_namespaces`.
     pub fn name(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -57,33 +57,33 @@ impl Namespace {
     }
 }
 
-/// Why a wall is missing: what the kernel said, and what it comes from as far as that shows.
+/// Why an isolation layer is missing: the error of Linux, and its cause if known.
 #[derive(Debug)]
 pub struct ProbeFailure<Cause> {
     pub cause: Cause,
     pub error: io::Error,
 }
 
-/// The settings that take namespaces away.
+/// Settings that disable namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamespaceCause {
-    /// The kernel was built without them.
+    /// Linux was built without them.
     NotBuiltIn,
     /// `user.max_NAME_namespaces` is zero.
     NoneAllowed(Namespace),
-    /// `kernel.unprivileged_userns_clone` is zero, as Debian once had it.
+    /// `kernel.unprivileged_userns_clone` is zero, as on older Debian releases.
     Unprivileged,
-    /// `kernel.apparmor_restrict_unprivileged_userns` is one, as Ubuntu has it.
+    /// `kernel.apparmor_restrict_unprivileged_userns` is one, as on Ubuntu.
     AppArmor,
-    /// A filter that whoever started this process has put on it.
+    /// A seccomp filter that this process inherited from its parent.
     Filtered(ContainerRuntime),
     Unknown,
 }
 
-/// The settings that forbid a `/proc` of one's own.
+/// Settings that forbid mounting a new `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcCause {
-    /// Parts of `/proc` are covered, and the kernel refuses another one that would show them.
+    /// Parts of `/proc` are covered, and Linux refuses a new mount that would show them.
     Covered(ContainerRuntime),
     /// There are no namespaces to mount it in.
     NoNamespaces,
@@ -93,7 +93,7 @@ pub enum ProcCause {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LandlockCause {
     NotBuiltIn,
-    /// It is in the kernel, but not in its `lsm=` list.
+    /// Linux contains it, but its `lsm=` list does not.
     NotEnabled,
     Filtered(ContainerRuntime),
     Unknown,
@@ -106,16 +106,16 @@ pub enum SeccompCause {
     Unknown,
 }
 
-/// What kind of place this process runs in.
+/// The container runtime that this process runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContainerRuntime {
     Docker,
     Podman,
-    /// No container that we know.
+    /// No known container.
     NoContainer,
 }
 
-/// Makes a process in a namespace of that kind, inside a user namespace as sandboxes have it.
+/// Creates a process in a namespace of that kind, inside a user namespace as sandboxes do.
 pub fn namespace(kind: Namespace) -> Result<(), ProbeFailure<NamespaceCause>> {
     in_forked_child(libc::CLONE_NEWUSER | kind.flag(), || Ok(())).map_err(|error| ProbeFailure {
         cause: KernelSettings::read().namespace_cause(kind),
@@ -144,12 +144,12 @@ pub fn proc_mount() -> Result<(), ProbeFailure<ProcCause>> {
     })
 }
 
-/// How many descriptors a process that is started here can have.
+/// The limit of descriptors for a process that is started here.
 pub fn descriptors() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
-/// The version of Landlock.
+/// The Landlock ABI version.
 pub fn landlock_abi() -> Result<u32, ProbeFailure<LandlockCause>> {
     landlock::abi().map_err(|error| {
         let settings = KernelSettings::read();
@@ -163,7 +163,7 @@ pub fn landlock_abi() -> Result<u32, ProbeFailure<LandlockCause>> {
     })
 }
 
-/// Loads the filter of a sandbox into a copy of this process.
+/// Loads the filter of a sandbox into a forked child.
 pub fn seccomp_filter() -> Result<(), ProbeFailure<SeccompCause>> {
     in_plain_forked_child(|| {
         let filter = compile(&Policy::sandbox()).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -181,26 +181,26 @@ pub fn seccomp_filter() -> Result<(), ProbeFailure<SeccompCause>> {
     })
 }
 
-/// Gives up every capability in a copy of this process, and the way back to them.
+/// Drops every capability permanently, in a forked child.
 pub fn capabilities() -> io::Result<()> {
     in_forked_child(libc::CLONE_NEWUSER, || {
         isolation::drop_capabilities().map_err(|failed| io::Error::from_raw_os_error(failed.errno))
     })
 }
 
-/// Whose rights sandboxes can be given on the host.
+/// The host ids that sandboxes can get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostIds {
-    /// Each sandbox has an id that nobody else has.
+    /// Each sandbox has its own id.
     OneEach,
-    /// All have the id of whoever started us: an ordinary user, or the root of a user namespace
-    /// that has no ids to give away, as in a rootless container.
+    /// All sandboxes have the id of the user that started Belljar: an ordinary user, or the root of
+    /// a user namespace without further ids, as in a rootless container.
     Shared,
-    /// Root by name, without the rights to build a root directory or to map ids.
+    /// Uid 0 without the rights to build a root directory or to map ids.
     RootWithoutRights,
 }
 
-/// Asks for the ids that are meant for sandboxes.
+/// Checks whether the ids meant for sandboxes are available.
 pub fn host_ids(wanted: &Range<u32>) -> HostIds {
     if !rustix::process::geteuid().is_root()
         || !is_mapped(&read_or_empty("/proc/self/uid_map"), wanted)
@@ -212,7 +212,7 @@ pub fn host_ids(wanted: &Range<u32>) -> HostIds {
     if held.unwrap_or(false) { HostIds::OneEach } else { HostIds::RootWithoutRights }
 }
 
-/// Runs `trial` in a copy of this process, in new namespaces, and gives what it gave.
+/// Runs `trial` in a forked child, in new namespaces, and returns its result.
 fn in_forked_child(
     namespaces: libc::c_int,
     trial: impl FnOnce() -> io::Result<()>,
@@ -223,8 +223,8 @@ fn in_forked_child(
     }
 }
 
-/// The same without namespaces. By `fork`, which a host without `clone3` has too, so that its
-/// absence is not taken for the absence of something else.
+/// Like [`in_forked_child`], without namespaces. It uses `fork`, which a host without `clone3` has
+/// too, so that a missing `clone3` is not mistaken for something else.
 fn in_plain_forked_child(trial: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // SAFETY: there is one thread, so that the copy may do whatever this process may.
     match unsafe { libc::fork() } {
@@ -250,7 +250,7 @@ fn wait_for_child(copy: Pid) -> io::Result<()> {
     }
 }
 
-/// What the host says of itself, read once something was refused.
+/// Settings of the host, read after something was refused.
 #[derive(Debug)]
 struct KernelSettings {
     built_in: bool,
@@ -258,7 +258,7 @@ struct KernelSettings {
     none_allowed: Vec<Namespace>,
     unprivileged_off: bool,
     apparmor_on: bool,
-    /// A seccomp filter is on this process.
+    /// Whether a seccomp filter is active on this process.
     filtered: bool,
     root: bool,
     container_runtime: ContainerRuntime,
@@ -280,8 +280,8 @@ impl KernelSettings {
         }
     }
 
-    /// The first setting that explains a refusal. A number of zero holds for everybody; the two
-    /// switches that come after it hold for ordinary users only.
+    /// The first setting that explains the failure. A limit of zero applies to every user; the two
+    /// switches after it apply to unprivileged users only.
     fn namespace_cause(&self, kind: Namespace) -> NamespaceCause {
         if !self.built_in {
             NamespaceCause::NotBuiltIn
@@ -301,7 +301,7 @@ impl KernelSettings {
     }
 }
 
-/// Whether all of these ids exist in our own user namespace.
+/// Whether all of these ids exist in this process's user namespace.
 fn is_mapped(uid_map: &str, wanted: &Range<u32>) -> bool {
     uid_map.lines().any(|line| {
         let mut numbers = line.split_whitespace().filter_map(|number| number.parse::<u64>().ok());
@@ -335,7 +335,7 @@ fn detect_container_runtime() -> ContainerRuntime {
 fn proc_is_covered(mountinfo: &str) -> bool {
     let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
     points.filter_map(|point| point.strip_prefix("/proc/")).any(|part| {
-        // A file system of its own, not a cover.
+        // A separate file system, not a cover.
         part != "sys/fs/binfmt_misc"
     })
 }

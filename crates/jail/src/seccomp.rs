@@ -1,16 +1,17 @@
-//! Which system calls a sandbox may make.
+//! The system calls that a sandbox may make.
 //!
-//! The answer is a value ([`Policy`]) written down in `table.rs` and `arguments.rs`, turned into
-//! classic BPF by `compile.rs` and proved in a simulator by the tests. Loading the program into a
-//! process is not done here.
+//! The decision is a value ([`Policy`]), written in `table.rs` and `arguments.rs`, compiled to
+//! classic BPF by `compile.rs` and proved in a simulator by the tests. This module does not load
+//! the program into a process.
 //!
-//! A refusal is an errno, never a signal: libraries probe for calls and fall back, and a process
-//! killed for probing is an outage (dify-sandbox lost 0.1 % of its runs that way). So a call that
-//! nobody decided about answers ENOSYS, as an older kernel would, and a call that is known and
-//! forbidden answers EPERM. [`Verdict`] has no word for killing.
+//! A refused call returns an errno and never raises a signal: libraries probe for calls and fall
+//! back, and a process killed for probing is an outage (dify-sandbox lost 0.1 % of its runs that
+//! way). An unlisted call returns ENOSYS, as an older Linux kernel would, and a known, forbidden
+//! call returns EPERM. `SyscallVerdict` has no variant for killing.
 //!
-//! What must never happen: a call judged by bits that the kernel does not read (see [`Test`]), or
-//! a call made through another architecture's table, where the same number means something else.
+//! Two things must never happen: a verdict based on bits that Linux does not read (see
+//! `ArgumentTest`), and a call made through another architecture's table, where the same number
+//! means something else.
 
 mod arguments;
 mod compile;
@@ -27,18 +28,18 @@ mod tests;
 
 pub use compile::{BpfProgram, CompileError, compile};
 
-/// A full decision table: what is listed, and the answer for everything that is not.
+/// A complete decision table: the listed calls, and the verdict for all others.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     tables: &'static [&'static [SyscallGroup]],
-    /// Two more, in which policies that share the others differ.
+    /// Two more groups, in which policies that share the others differ.
     memory: &'static [SyscallGroup],
     processes: &'static [SyscallGroup],
     unlisted: SyscallVerdict,
 }
 
 impl Policy {
-    /// For everything that runs user code: ordinary Python, its threads and its subprocesses.
+    /// For processes that run user code: ordinary Python, its threads and its subprocesses.
     pub const fn sandbox() -> Policy {
         Policy {
             tables: &[
@@ -58,19 +59,20 @@ impl Policy {
         }
     }
 
-    /// The same where no cgroup counts memory: what no process has mapped would be nobody's.
+    /// The same policy where no cgroup counts memory: it refuses memory that no process has mapped,
+    /// because the supervisor could not count it.
     pub const fn without_memory_cgroup(self) -> Policy {
         Policy { memory: memory::UNCOUNTED, ..self }
     }
 
-    /// The same where code has one process for all its life, with as many threads as it likes.
+    /// The same policy for code that has a single process, with any number of threads.
     pub const fn without_processes(self) -> Policy {
         Policy { processes: processes::DENIED, ..self }
     }
 
     /// For pid 1 of a sandbox, which only reaps orphans and waits to be killed.
     ///
-    /// What it does not need is EPERM: it is our own code, and nothing in it probes.
+    /// Calls that it does not need return EPERM: it is trusted code that never probes for calls.
     pub const fn init() -> Policy {
         Policy {
             tables: &[table::INIT, table::INIT_ON_THIS_ARCH],
@@ -126,10 +128,12 @@ struct ArgumentCase {
 
 /// Holds when one half of an argument, masked, is one of some values.
 ///
-/// Of numbers only the low half is read because the kernel reads no more of those judged here: all
-/// are `int`, `unsigned int` or `umode_t`, and `clone` truncates its flags. Comparing 64 bits would
-/// let `TIOCSTI | 1 << 32` pass as an unknown command and act as TIOCSTI (CVE-2019-7303,
-/// CVE-2019-10063). A pointer is null only when both halves are zero.
+/// For numbers it reads only the low half, because Linux reads no more of the arguments tested
+/// here: all are `int`, `unsigned int` or `umode_t`, and `clone` truncates its flags. Comparing 64
+/// bits would let `TIOCSTI
+///
+/// 1 << 32` pass as an unknown command and act as TIOCSTI (CVE-2019-7303, CVE-2019-10063). A
+/// pointer is null only when both halves are zero.
 #[derive(Debug)]
 struct ArgumentTest {
     argument: SyscallArgument,
@@ -137,7 +141,7 @@ struct ArgumentTest {
     any_of: &'static [NamedValue],
 }
 
-/// Position of an argument, and the word the manual page has for it.
+/// Position of an argument, and its name in the manual page.
 #[derive(Debug)]
 struct SyscallArgument {
     index: u8,
@@ -157,7 +161,7 @@ struct NamedValue {
     bits: u32,
 }
 
-/// What the kernel answers.
+/// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SyscallVerdict {
     Allow,
@@ -166,7 +170,7 @@ enum SyscallVerdict {
     Errno(i32),
 }
 
-/// `calls![SYS_read SYS_write]`: the name is taken from the constant, so that the two agree.
+/// `calls![SYS_read SYS_write]`: takes the name from the constant, so that the two agree.
 macro_rules! calls {
     ($($constant:ident)*) => {
         &[$($crate::seccomp::Syscall {

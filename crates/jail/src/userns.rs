@@ -1,11 +1,11 @@
-//! Mapping ids into user namespaces.
+//! Maps ids into user namespaces.
 
 use crate::plan::{HostIdentity, SANDBOX_ID};
 use rustix::process::{Gid, Pid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::{fs, io};
 
-/// Whose ids are inside, and which outside, for `count` ids from each on.
+/// A range of `count` ids, with its first id inside and outside the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IdMap {
     inside: u32,
@@ -15,7 +15,7 @@ pub(crate) struct IdMap {
 }
 
 impl IdMap {
-    /// The namespace of warden and zygote, where they are root.
+    /// The namespace of warden and zygote, in which they are root.
     pub(crate) fn warden(identity: HostIdentity) -> Self {
         match identity {
             HostIdentity::Range { first, count } => {
@@ -27,7 +27,7 @@ impl IdMap {
         }
     }
 
-    /// The namespace of one sandbox, seen from the warden's: one user, who is not root.
+    /// The namespace of one sandbox, seen from the warden's: one unprivileged user.
     pub(crate) fn sandbox(identity: HostIdentity, slot: u32) -> Self {
         let outside = match identity {
             HostIdentity::Range { .. } => slot,
@@ -36,7 +36,7 @@ impl IdMap {
         Self { inside: SANDBOX_ID, outside_uid: outside, outside_gid: outside, count: 1 }
     }
 
-    /// Writes the map of a process in a new user namespace. `setgroups` is denied first: an
+    /// Writes the map of a process in a new user namespace. It denies `setgroups` first: an
     /// unprivileged writer must, and a sandbox never needs it.
     pub(crate) fn write(self, process: MapTarget) -> io::Result<()> {
         let directory = match process {
@@ -58,7 +58,7 @@ pub(crate) enum MapTarget {
     Child(Pid),
 }
 
-/// Becomes the given user for good, in all of real, effective and saved id.
+/// Switches permanently to the given user: real, effective and saved id.
 pub(crate) fn become_user(id: u32) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
     set_thread_res_gid(gid, gid, gid)?;

@@ -1,9 +1,9 @@
-//! The warden: builds the root, starts the zygote, makes jails and reaps what the zygote forked.
+//! The warden: builds the root, starts the zygote, creates jails and reaps the zygote's children.
 //!
-//! It is started by the supervisor as a program of its own, with the control socket as stdin, the
-//! zygote's socket as stdout and a pipe for diagnostics as stderr, and is told the [`Plan`] in
-//! the first message. It ends when the control socket closes, however that came about; being
-//! pid 1 of a pid namespace, it takes every zygote and sandbox below it along.
+//! The supervisor starts it as a separate program, with the control socket as stdin, the zygote's
+//! socket as stdout and a pipe for diagnostics as stderr, and sends it the [`WardenPlan`] in the
+//! first message. The warden ends when the control socket closes, for whatever reason. It is pid 1
+//! of a pid namespace, so every zygote and sandbox below it ends with it.
 
 use crate::clone::{Forked, clone3};
 use crate::plan::{
@@ -27,11 +27,11 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// Room for what the zygote itself leaves in `/tmp` and `/workspace` while it imports.
+/// Space for files that the zygote itself creates in `/tmp` and `/workspace` while it imports.
 const ZYGOTE_SCRATCH_BYTES: u64 = 64 * 1024 * 1024;
 const ZYGOTE_SCRATCH_INODES: u64 = 4096;
 const HIGHEST_SIGNAL: i32 = 64;
-/// Where the zygote finds its two descriptors.
+/// Numbers of the zygote's two descriptors.
 const ZYGOTE_SOCKET_FD: i32 = 3;
 const ZYGOTE_PLAN_FD: i32 = 4;
 const JAIL_NAMESPACES: i32 = libc::CLONE_NEWUSER
@@ -62,14 +62,14 @@ pub fn main() -> i32 {
     }
 }
 
-/// Builds the root and puts the real warden into its namespaces; this process then only waits.
+/// Builds the root and starts the actual warden in its namespaces; this process then only waits.
 fn launch(control: &OwnedFd, spawn: OwnedFd) -> Result<i32, JailError> {
     let (plan, _): (WardenPlan, _) = message::receive(control)
         .map_err(|error| JailStep::ReadPlan.failed(error))?
         .ok_or_else(|| JailStep::ReadPlan.failed(io::Error::from_raw_os_error(libc::EPIPE)))?;
     let cgroups = cgroup::CgroupSweeper::open(&plan.cgroups);
     let flags = match plan.identity {
-        // Root reads the sources of the mounts with its own rights, and gives them up after.
+        // Root reads the sources of the mounts with its own rights, and drops them afterwards.
         HostIdentity::Range { .. } => {
             unshare(UnshareFlags::NEWNS).map_err(|error| JailStep::UnshareMounts.failed(error))?;
             WARDEN_NAMESPACES | libc::CLONE_NEWUSER
@@ -83,7 +83,8 @@ fn launch(control: &OwnedFd, spawn: OwnedFd) -> Result<i32, JailError> {
             WARDEN_NAMESPACES
         }
     };
-    // The root belongs to us and is read by the users of the sandboxes, whatever our umask was.
+    // The warden owns the root and the users of the sandboxes read it, whatever the inherited umask
+    // is.
     rustix::process::umask(Mode::from_raw_mode(0o022));
     mount::build_root(&plan.root)?;
     let (wait_go, go) =
@@ -122,9 +123,9 @@ fn unshare(namespaces: UnshareFlags) -> rustix::io::Result<()> {
     unsafe { unshare_unsafe(namespaces) }
 }
 
-/// Moving a process into a cgroup v1 waits for an RCU grace period, 7 to 15 ms on a quiet
-/// machine, unless some hierarchy asks for quick moves while it is mounted. This one is private
-/// to our mount namespace, has no controllers, and goes away with us. Only speed depends on it.
+/// Speeds up moves between cgroups. In cgroup v1 a move waits for an RCU grace period, 7 to 15 ms
+/// on an idle machine, unless a mounted hierarchy has `favordynmods`. This one is private to this
+/// mount namespace, has no controllers, and goes away with it. It affects speed only.
 fn enable_favordynmods() {
     let options = c"none,name=belljar,favordynmods";
     let _ = mount_fs("none", "/tmp", "cgroup", MountFlags::empty(), Some(options));
@@ -151,12 +152,12 @@ impl Warden {
             userns::become_user(0)
                 .and_then(|()| userns::drop_groups())
                 .map_err(|error| JailStep::TakeIdentity.failed(error))?;
-            // Changing ids has closed our /proc entries, and those of the inits to be copied from
-            // us, whose id maps we have to write.
+            // Changing ids has closed the /proc entries of this process, and those of the inits to
+            // be forked from it, whose id maps it writes.
             set_dumpable_behavior(DumpableBehavior::Dumpable)
                 .map_err(|error| JailStep::TakeIdentity.failed(error))?;
         }
-        // After the change of ids, which would have undone it.
+        // Set after the change of ids, which would have cleared it.
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| JailStep::NewNamespaces.failed(error))?;
         rustix::process::setsid().map_err(|error| JailStep::NewNamespaces.failed(error))?;
@@ -168,7 +169,7 @@ impl Warden {
                 .map_err(|error| JailStep::MountScratch(directory.into()).failed(error))?;
         }
         if !plan.sandbox.without.contains(&IsolationLayer::Seccomp) {
-            // Asked here, because an init that cannot load its filter can no longer say so.
+            // Probed here, because an init that cannot load its filter can no longer report that.
             probe::seccomp_filter().map_err(|refused| JailStep::Seccomp.failed(refused.error))?;
         }
         let child_ended = open_sigchld_fd().map_err(|error| JailStep::StartZygote.failed(error))?;
@@ -178,7 +179,7 @@ impl Warden {
         Ok(Self { identity, sandbox, zygote, inits: Vec::new(), child_ended })
     }
 
-    /// Serves until the supervisor is gone.
+    /// Serves requests until the supervisor closes the control socket.
     fn serve(&mut self, control: &OwnedFd) -> i32 {
         loop {
             let mut ready = [
@@ -237,7 +238,8 @@ impl Warden {
         }
     }
 
-    /// Tells the supervisor of every ended process but the inits, whose end it sees for itself.
+    /// Reports every ended process to the supervisor except the inits, whose end it observes by
+    /// itself.
     fn reap(&mut self, control: &OwnedFd) {
         let mut record = [0; size_of::<libc::signalfd_siginfo>()];
         let _ = self.child_ended.read(&mut record);
@@ -261,7 +263,7 @@ fn next_exited_child() -> Option<(Pid, WaitStatus)> {
     rustix::process::wait(WaitOptions::NOHANG).ok().flatten()
 }
 
-/// A descriptor that can be read when a child has ended.
+/// A descriptor that becomes readable when a child has ended.
 fn open_sigchld_fd() -> io::Result<File> {
     // SAFETY: an all-zero sigset is initialised by sigemptyset before it is used, and every
     // pointer outlives its call.
@@ -277,8 +279,8 @@ fn open_sigchld_fd() -> io::Result<File> {
     }
 }
 
-/// Every sandbox sees itself as pid 2. OpenSSL and tempfile notice a fork by a changed pid only,
-/// so the zygote must have another one.
+/// Every sandbox sees itself as pid 2. OpenSSL and tempfile detect a fork only by a changed pid, so
+/// the zygote must have another one.
 fn skip_pid_2() -> io::Result<()> {
     match clone3(0, libc::SIGCHLD)? {
         // SAFETY: ends the copy at once.
@@ -313,12 +315,13 @@ fn start_zygote(
     }
 }
 
-/// It runs packages that people have chosen, and every sandbox is a copy of it.
+/// Hides directories from the zygote: it runs packages that users chose, and every sandbox is a
+/// copy of it.
 fn hide_from_zygote(sandbox: &SandboxPlan) -> Result<(), JailError> {
     if sandbox.hidden.is_empty() {
         return Ok(());
     }
-    // The warden, from whom each jail has its mounts, goes on to see them.
+    // The warden, from which each jail inherits its mounts, still sees them.
     unshare(UnshareFlags::NEWNS).map_err(|error| JailStep::UnshareMounts.failed(error))?;
     sandbox.hidden.iter().try_for_each(|path| mount::hide(path))
 }
@@ -331,7 +334,7 @@ fn sandbox_plan_file(sandbox: &SandboxPlan) -> io::Result<File> {
     Ok(file)
 }
 
-/// The arguments of `execve`, made before the fork.
+/// The arguments of `execve`, allocated before the fork.
 struct ExecArgs {
     path: CString,
     args: Vec<CString>,
@@ -353,7 +356,7 @@ impl ExecArgs {
     }
 }
 
-/// Becomes the zygote; returns only if that fails.
+/// Executes the zygote; returns only on failure.
 fn exec_zygote(exec: &ExecArgs, spawn: &OwnedFd, plan: &File) -> io::Error {
     match zygote_descriptors(spawn, plan) {
         Ok(()) => {}
@@ -368,7 +371,7 @@ fn exec_zygote(exec: &ExecArgs, spawn: &OwnedFd, plan: &File) -> io::Error {
     // SAFETY: both arrays are ended by a null pointer, and they and their strings outlive the
     // calls; unblocking a signal touches no memory but the set.
     unsafe {
-        // Whoever started us may ignore some signals, and what is ignored is inherited.
+        // The parent of the warden may ignore some signals, and that disposition is inherited.
         for signal in 1..=HIGHEST_SIGNAL {
             libc::signal(signal, libc::SIG_DFL);
         }
@@ -380,11 +383,12 @@ fn exec_zygote(exec: &ExecArgs, spawn: &OwnedFd, plan: &File) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// What the zygote holds: nothing to read, diagnostics on both outputs, its socket and its plan.
+/// The descriptors of the zygote: empty stdin, diagnostics on both outputs, its socket and its
+/// plan.
 fn zygote_descriptors(spawn: &OwnedFd, plan: &File) -> io::Result<()> {
     rustix::process::chdir("/workspace")?;
     let null = File::open("/dev/null")?;
-    // Moved out of the way first: a source may itself be one of the numbers to be filled.
+    // Duplicated to high numbers first: a source may itself be one of the target numbers.
     let above =
         |source: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(source, ZYGOTE_PLAN_FD + 1);
     let (null, spawn, plan) = (above(null.as_fd())?, above(spawn.as_fd())?, above(plan.as_fd())?);
@@ -403,7 +407,7 @@ fn zygote_descriptors(spawn: &OwnedFd, plan: &File) -> io::Result<()> {
     close_above_on_exec(ZYGOTE_PLAN_FD)
 }
 
-/// Marks every descriptor above `last`, also those that whoever started us has leaked to us.
+/// Marks every descriptor above `last` close-on-exec, including those that the parent has leaked.
 fn close_above_on_exec(last: i32) -> io::Result<()> {
     // SAFETY: sets a flag on descriptors and touches no memory.
     let result = unsafe {

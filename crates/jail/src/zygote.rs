@@ -1,10 +1,10 @@
 //! The C interface that is loaded into the zygote.
 //!
-//! The caller is a single-threaded process that calls, in this order: `belljar_zygote_open`
-//! once, `belljar_zygote_ready` once, and then for ever `belljar_zygote_next` and
-//! `belljar_zygote_fork`. The second returns twice: in the caller, and, with 0, in a new process
-//! that is inside a jail with every wall raised. A child that could not be walled in says so on
-//! its channel and ends; it never returns.
+//! The caller is a single-threaded process. It calls, in this order, `belljar_zygote_open` once,
+//! `belljar_zygote_ready` once, and then in a loop `belljar_zygote_next` and `belljar_zygote_fork`.
+//! The last one returns twice: in the caller, and, with 0, in a new process that is inside a jail
+//! with every isolation layer applied. A child to which a layer could not be applied reports that
+//! on its channel and exits; it never returns.
 
 use crate::clone::{Forked, clone3};
 use crate::isolation::{self, ChildDescriptors};
@@ -17,8 +17,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The exit code of a child that a wall has failed, for whoever looks at the warden's reports; the
-/// kernel's own codes are 70 to 72.
+/// Exit code of a child to which an isolation layer could not be applied, as in the warden's
+/// reports. The runner's own codes are 70 to 72.
 const ISOLATION_FAILED_EXIT: i32 = 73;
 
 const REQUEST_READY: i32 = 0;
@@ -46,7 +46,7 @@ fn negative_errno(error: &io::Error) -> i32 {
     -error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Takes over the descriptors of the plan and of the request socket.
+/// Takes ownership of the descriptors of the plan and of the request socket.
 #[unsafe(no_mangle)]
 pub extern "C" fn belljar_zygote_open(plan_fd: i32, socket_fd: i32) -> i32 {
     // SAFETY: the caller gives us these two descriptors, and does not use them again.
@@ -74,7 +74,7 @@ fn seccomp_policy(plan: &SandboxPlan) -> Policy {
     }
 }
 
-/// Says that requests will be answered from now on.
+/// Announces that the zygote answers requests from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn belljar_zygote_ready() -> i32 {
     with_zygote(|zygote| {
@@ -83,7 +83,7 @@ pub extern "C" fn belljar_zygote_ready() -> i32 {
     })
 }
 
-/// Waits for the next request: 0 when there is one to fork for, 1 when there will be none.
+/// Waits for the next request. Returns 0 when there is one to fork for, 1 when there will be none.
 #[unsafe(no_mangle)]
 pub extern "C" fn belljar_zygote_next() -> i32 {
     with_zygote(|zygote| {
@@ -97,7 +97,7 @@ pub extern "C" fn belljar_zygote_next() -> i32 {
     })
 }
 
-/// Forks for the request that `belljar_zygote_next` has taken, and answers it.
+/// Forks for the request that `belljar_zygote_next` has received, and answers it.
 #[unsafe(no_mangle)]
 pub extern "C" fn belljar_zygote_fork() -> i32 {
     with_zygote(|zygote| {
@@ -122,7 +122,7 @@ pub extern "C" fn belljar_zygote_fork() -> i32 {
     })
 }
 
-/// The child belongs to the zygote's parent, the warden, which reaps it.
+/// Forks a child of the zygote's parent, the warden, which reaps it.
 fn fork_into(init: &OwnedFd) -> Result<Forked, JailError> {
     // SAFETY: takes a descriptor and a flag. Choosing the pid namespace concerns future children
     // only, and this process makes none but here.
@@ -134,8 +134,8 @@ fn fork_into(init: &OwnedFd) -> Result<Forked, JailError> {
 
 fn isolate_child(zygote: &Zygote, request: &SpawnRequest, descriptors: ChildDescriptors) {
     let Ok(init) = isolation::install_descriptors(descriptors) else {
-        // Descriptor 3 may still be the socket of the zygote, so that nothing can be said.
-        // SAFETY: ends the half-walled child at once, before it could run anything.
+        // Descriptor 3 may still be the zygote's socket, so the child can report nothing.
+        // SAFETY: ends the partly isolated child at once, before it could run anything.
         unsafe { libc::_exit(ISOLATION_FAILED_EXIT) }
     };
     if let Err(error) = isolation::apply(&zygote.plan, &zygote.filter, request, init) {
@@ -145,7 +145,7 @@ fn isolate_child(zygote: &Zygote, request: &SpawnRequest, descriptors: ChildDesc
         // SAFETY: descriptors have been arranged, so that 3 is the channel.
         let channel = unsafe { BorrowedFd::borrow_raw(isolation::CHANNEL_FD) };
         let _ = rustix::io::write(channel, &frame);
-        // SAFETY: ends the half-walled child at once, before it could run anything.
+        // SAFETY: ends the partly isolated child at once, before it could run anything.
         unsafe { libc::_exit(ISOLATION_FAILED_EXIT) }
     }
 }

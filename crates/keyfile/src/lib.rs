@@ -1,7 +1,7 @@
-//! Files that hold keys: only their owner can read them, and they are whole or not there.
+//! Files of keys: only their owner can read them, and they are complete or absent.
 //!
-//! One place for all keys of a server, so that each is held to the same rules. A file that somebody
-//! else could have read or put there is never used, and a key that is there is never replaced.
+//! All keys of a server use this crate, so that the same rules apply to each. A file that another
+//! user could have read or created is never used, and an existing key is never replaced.
 
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -10,12 +10,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// What `O_NOFOLLOW` says of a symbolic link.
+/// The errno of `O_NOFOLLOW` for a symbolic link.
 const LOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
-/// The permission bits of everybody but the owner.
+/// The permission bits of all users but the owner.
 const OTHERS: u32 = 0o077;
 
-/// Why a key file is not used.
+/// Why a key file is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("others can read {}; run chmod 600 on it", .0.display())]
@@ -45,13 +45,13 @@ impl Error {
         |cause| Self::Io { path: path.to_owned(), cause }
     }
 
-    /// Whether somebody else has made the file first.
+    /// Whether another process created the file first.
     pub fn is_already_there(&self) -> bool {
         matches!(self, Self::Io { cause, .. } if cause.kind() == io::ErrorKind::AlreadyExists)
     }
 }
 
-/// The bytes of a key of a known length; absent if there is no file.
+/// Reads a key of a known length; absent if there is no file.
 pub fn read_key(path: &Path, expected: usize) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
     let Some(bytes) = read_bounded(path, expected.saturating_add(1))? else { return Ok(None) };
     if bytes.len() == expected {
@@ -60,7 +60,7 @@ pub fn read_key(path: &Path, expected: usize) -> Result<Option<Zeroizing<Vec<u8>
     Err(Error::Length { path: path.to_owned(), found: bytes.len(), expected })
 }
 
-/// What a file has, up to a bound; absent if there is none.
+/// Reads a file up to a limit; absent if there is none.
 pub fn read(path: &Path, bytes_max: usize) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
     let Some(bytes) = read_bounded(path, bytes_max.saturating_add(1))? else { return Ok(None) };
     if bytes.len() <= bytes_max {
@@ -71,14 +71,14 @@ pub fn read(path: &Path, bytes_max: usize) -> Result<Option<Zeroizing<Vec<u8>>>,
 
 fn read_bounded(path: &Path, bytes: usize) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
     let Some(file) = open(path)? else { return Ok(None) };
-    // Its whole room at once: what a vector leaves behind when it grows is not wiped.
+    // Allocated at once: a vector that grows leaves copies behind that are not wiped.
     let mut found = Zeroizing::new(Vec::with_capacity(bytes));
     file.take(bytes as u64).read_to_end(&mut found).map_err(Error::io(path))?;
     Ok(Some(found))
 }
 
 fn open(path: &Path) -> Result<Option<File>, Error> {
-    // Without waiting, so that a FIFO in its place does not stop a start.
+    // Non-blocking, so that a FIFO at this path does not block a start.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
@@ -88,7 +88,7 @@ fn open(path: &Path) -> Result<Option<File>, Error> {
         }
         Err(error) => return Err(Error::io(path)(error)),
     };
-    // Of what was opened, and not of what may stand there by now.
+    // Metadata of the opened file, because another one may be at the path by now.
     let metadata = file.metadata().map_err(Error::io(path))?;
     if !metadata.is_file() {
         return Err(Error::NotAFile(path.to_owned()));
@@ -103,12 +103,12 @@ fn open(path: &Path) -> Result<Option<File>, Error> {
     Ok(Some(file))
 }
 
-/// Makes a file that only its owner can read: whole and on the disk when this returns, or not there.
-/// Never over one that is there.
+/// Creates a file that only its owner can read: complete and synced when this returns, or absent.
+/// It never replaces an existing file.
 pub fn create(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let make = || {
-        // A new file with a random name, which nobody else can read.
+        // A new file with a random name that no other user can read.
         let mut temporary = tempfile::Builder::new().prefix(".key").tempfile_in(directory)?;
         temporary.write_all(bytes)?;
         temporary.as_file().sync_all()?;
@@ -118,7 +118,7 @@ pub fn create(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     make().map_err(Error::io(path))
 }
 
-/// Without it a name that is new in a directory can be lost with the power.
+/// Syncs the directory: without it a power failure can lose a new name.
 pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
@@ -162,7 +162,7 @@ mod tests {
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         assert!(matches!(read_key(&fifo, 4), Err(Error::NotAFile(_))), "and it does not wait");
-        // Only root can give a file away; the suite runs as root and as an ordinary user.
+        // Only root can change the owner of a file; the suite runs as root and as an ordinary user.
         if rustix::process::geteuid().is_root() {
             chown(&path, Some(12_345), None).unwrap();
             assert!(matches!(read_key(&path, 4), Err(Error::Owner { owner: 12_345, .. })));

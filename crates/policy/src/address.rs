@@ -1,12 +1,12 @@
-//! Which addresses belong to the public internet.
+//! Decides which addresses belong to the public internet.
 //!
-//! A special range of IPv4 is refused by name. Of IPv6 only global unicast is let through, so that
-//! a range nobody has thought of is refused. An IPv4 address inside an IPv6 one is judged as what
-//! it is; it must never pass because of its spelling.
+//! Special ranges of IPv4 are refused by name. Of IPv6 only global unicast is allowed, so that an
+//! unknown range is refused. An IPv4 address embedded in an IPv6 one is judged as the IPv4 address;
+//! it must never pass because of its notation.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why an address is not one of the public internet.
+/// Why an address is not public.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NonPublicAddress {
     #[error("unspecified")]
@@ -38,15 +38,15 @@ pub enum NonPublicAddress {
 }
 
 impl NonPublicAddress {
-    /// Whether an organisation has servers of its own at such addresses. Only these can be opened
-    /// by an operator's exception.
+    /// Whether organisations run internal servers at such addresses. An operator's exception can
+    /// open only these.
     pub fn is_internal(self) -> bool {
         matches!(self, Self::Loopback | Self::Private | Self::Shared)
     }
 }
 
-/// The first that fits decides. The metadata services are named although most of them are in a
-/// range below: their reason must not be one that an exception opens.
+/// The first match decides. The metadata services are listed although most of them are in a range
+/// below: their reason must not be one that an exception opens.
 const IPV4: &[([u8; 4], u32, NonPublicAddress)] = &[
     ([169, 254, 169, 254], 32, NonPublicAddress::Metadata), // AWS, Azure, Google and others
     ([169, 254, 170, 2], 32, NonPublicAddress::Metadata),   // AWS containers
@@ -72,7 +72,7 @@ const IPV4: &[([u8; 4], u32, NonPublicAddress)] = &[
     ([240, 0, 0, 0], 4, NonPublicAddress::Reserved),
 ];
 
-/// As above. What is in none of these and not global unicast is reserved.
+/// Like `IPV4`. An address outside of these ranges that is not global unicast is reserved.
 const IPV6: &[([u16; 8], u32, NonPublicAddress)] = &[
     ([0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254], 128, NonPublicAddress::Metadata), // AWS
     ([0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254], 128, NonPublicAddress::Metadata), // Google
@@ -93,10 +93,10 @@ const IPV6: &[([u16; 8], u32, NonPublicAddress)] = &[
 
 const GLOBAL_UNICAST: ([u16; 8], u32) = ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
-/// Where a gateway between the families puts public IPv4 addresses (RFC 6052).
+/// The prefix under which a NAT64 gateway maps public IPv4 addresses (RFC 6052).
 const NAT64: [u16; 6] = [0x0064, 0xff9b, 0, 0, 0, 0];
 
-/// Whether an address belongs to the public internet and to one host of it.
+/// Checks that an address is public and belongs to a single host.
 pub fn check_public(address: IpAddr) -> Result<(), NonPublicAddress> {
     match address {
         IpAddr::V4(address) => check_public_v4(address),
@@ -108,7 +108,7 @@ pub fn check_public(address: IpAddr) -> Result<(), NonPublicAddress> {
 }
 
 /// The IPv4 address that packets to this address would really reach. Teredo and 6to4 are refused
-/// whole instead: nobody serves anything there, and their inner addresses are of routers.
+/// completely instead: they host no services, and their inner addresses are those of routers.
 fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d, e, f, high, low] = address.segments();
     let inner = Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use NonPublicAddress::*;
 
-    /// The ends of each special range, and beside them the nearest addresses outside of it.
+    /// The ends of each special range, and the nearest addresses outside of it.
     const REFUSED: &[(&str, NonPublicAddress)] = &[
         ("0.0.0.0", Unspecified),
         ("0.255.255.255", Unspecified),

@@ -1,8 +1,8 @@
-//! What a person agrees to, as bytes that a seal is made over.
+//! The subject of an approval, as bytes that a MAC covers.
 //!
-//! Everything that decides what will run is in [`Bound`]; nothing runs on an approval whose seal
-//! is not the one over what is about to run. Fields are written with their lengths, so that two
-//! different plans never give the same bytes.
+//! [`BoundCall`] has everything that decides what will run. An approval is valid only if its MAC
+//! matches the call that is about to run. Fields are encoded with their lengths, so that two
+//! different calls never give the same bytes.
 
 use chrono::{DateTime, Utc};
 use hmac::{Hmac, KeyInit, Mac};
@@ -13,8 +13,8 @@ use types::{
     SandboxId, ToolId, WorkspaceId,
 };
 
-/// The server's own key, as long as a block of the hash. Without it no approval can be made or
-/// used.
+/// The server's secret key, as long as a block of the hash. Without it no approval can be created
+/// or used.
 #[derive(Clone)]
 pub struct ApprovalKey([u8; Self::BYTES]);
 
@@ -35,7 +35,7 @@ impl fmt::Debug for ApprovalKey {
 /// A MAC over exactly what will run.
 pub type MacTag = [u8; 32];
 
-/// One call of a tool, by somebody, with everything that it depends on.
+/// One call of a tool by a principal, with everything that it depends on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoundCall<'a> {
     pub workspace: WorkspaceId,
@@ -45,48 +45,50 @@ pub struct BoundCall<'a> {
     pub agent: Option<AgentId>,
     pub session: Option<SandboxId>,
     pub environment: &'a str,
-    /// The integrations by which the code could reach hosts.
+    /// The integrations through which the code could reach hosts.
     pub network: &'a [String],
     /// The names of the secrets that it could use.
     pub secrets: &'a [String],
-    /// A hash over what those names stand for: hosts, places of secrets, the specification of an agent.
+    /// A hash over what those names refer to: hosts, destinations of secrets, the specification of
+    /// an agent.
     pub reach: &'a MacTag,
-    /// The tool as its author wrote it, with its code.
+    /// The tool's definition as its author wrote it, with its code.
     pub definition: &'a str,
     pub limits: LimitsRequest,
 }
 
-/// What belongs to one execution alone.
+/// The parts that belong to a single execution.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoundExecution<'a> {
     pub execution: ExecutionId,
-    /// As JSON, in the order in which they were given.
+    /// As JSON, in their original order.
     pub arguments: &'a str,
     /// Names of input files, and the hash of each.
     pub files: &'a [(String, String)],
-    /// The digest of the working directory of its session, if its code was sent into one.
+    /// The digest of the session's working directory, if the caller sent code to a session.
     pub working_directory: Option<&'a str>,
     pub expires_at: DateTime<Utc>,
 }
 
-/// What a remembered answer covers besides what is in [`Bound`].
+/// What a remembered answer covers in addition to [`BoundCall`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RememberedCoverage<'a> {
     /// Any arguments: the code is in the definition.
     Definition,
-    /// Code that is sent along, with these arguments: the code, its entry, its environment and what it asks for.
+    /// Code sent by the caller, with these arguments: the code, its entry, its environment and its
+    /// requests.
     SentCode { arguments: &'a str },
 }
 
-/// How far a question has come. Each has a seal of its own, so that whoever can write to the
-/// records, and has not the key, cannot answer a question.
+/// The stage of an approval. Each stage has a different MAC, so that write access to the records
+/// without the key is not enough to answer an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalStage {
     Requested,
     AllowedBy(PrincipalId),
 }
 
-/// The seal of an approval for one execution.
+/// The MAC of an approval for one execution.
 pub fn mac_for_execution(
     key: &ApprovalKey,
     stage: ApprovalStage,
@@ -112,9 +114,9 @@ pub fn mac_for_execution(
     sealer.finish()
 }
 
-/// The seal of an answer that is remembered for further calls. None if there is no such answer: `session`
-/// needs a session; `always` for sent code needs a fresh sandbox, since code in a session does what the
-/// files and variables there make of it.
+/// The MAC of an answer that is remembered for further calls. `None` if there is no such answer:
+/// `session` needs a session; `always` for sent code needs a fresh sandbox, since code in a session
+/// depends on the files and variables there.
 pub fn mac_for_remembered(
     key: &ApprovalKey,
     bound: &BoundCall<'_>,
@@ -136,7 +138,7 @@ pub fn mac_for_remembered(
     Some(sealer.finish())
 }
 
-/// Shows that a question was put to whoever asked, through their own client.
+/// The MAC that shows that the caller was asked through their own client.
 pub fn mac_for_elicitation(
     key: &ApprovalKey,
     approval: ApprovalId,
@@ -148,18 +150,18 @@ pub fn mac_for_elicitation(
     sealer.finish()
 }
 
-/// Takes the same time whatever the difference is.
+/// Compares in constant time.
 pub fn macs_equal(one: &MacTag, other: &MacTag) -> bool {
     one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// What is to be done with a call: the agent's word on the tool, or else the tool's own.
+/// The action for a call: the agent's setting for the tool, or else the tool's own.
 pub fn effective_action(
     of_tool: ApprovalAction,
     of_agent: Option<ApprovalAction>,
 ) -> ApprovalAction {
     match (of_tool, of_agent) {
-        // An agent cannot be made to run what the tool's owner has closed to everybody.
+        // An agent cannot run a tool that the tool's owner denies to everyone.
         (ApprovalAction::Deny, _) | (_, Some(ApprovalAction::Deny)) => ApprovalAction::Deny,
         (ApprovalAction::Review, _) | (_, Some(ApprovalAction::Review)) => ApprovalAction::Review,
         (ApprovalAction::Allow, Some(ApprovalAction::Allow) | None) => ApprovalAction::Allow,

@@ -1,16 +1,16 @@
-//! Where somebody wants to connect to: one host and one port.
+//! The destination of a connection: one host and one port.
 //!
-//! A host has many spellings and exactly one that is compared, looked up and written down. Nothing
-//! must be decided about any other.
+//! A host has many spellings and exactly one canonical form, which is compared, looked up and
+//! logged. No decision may use another form.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use url::Host;
 
-/// What the domain name system can carry (RFC 1035).
+/// The maximum of the domain name system (RFC 1035).
 pub(crate) const NAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
-/// A name that is not yet in ASCII takes more bytes than it will have, but never so many.
+/// A name that is not yet in ASCII takes more bytes than its canonical form, but never that many.
 const TEXT_BYTES_MAX: usize = 4 * NAME_BYTES_MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -21,8 +21,8 @@ pub enum DestinationError {
     Port,
 }
 
-/// A host in its one spelling, and a port. The host is a name in lower-case ASCII without a dot at
-/// its end, or an address, with an IPv4 address inside an IPv6 one taken out of it.
+/// A canonical host and a port. The host is a name in lower-case ASCII without a trailing dot, or
+/// an address, where an IPv4 address embedded in an IPv6 one is extracted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Destination {
     host: Host,
@@ -30,7 +30,7 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Reads a host as it is in a request or a URL, an IPv6 address with its brackets or without.
+    /// Parses a host of a request or a URL, with or without the brackets of an IPv6 address.
     pub fn new(host: &str, port: u16) -> Result<Self, DestinationError> {
         let host = parse_host(host).ok_or(DestinationError::Host)?;
         if address(&host).is_some_and(|address| address.is_unspecified()) {
@@ -47,7 +47,7 @@ impl Destination {
         self.port
     }
 
-    /// Of a host that is an address already, and has no name to look up.
+    /// The address of a host that is one, and has no name to look up.
     pub fn address(&self) -> Option<IpAddr> {
         address(&self.host)
     }
@@ -67,9 +67,9 @@ fn address(host: &Host) -> Option<IpAddr> {
     }
 }
 
-/// The one spelling of a host, if it is one.
+/// The canonical form of a host, if it is valid.
 pub(crate) fn parse_host(text: &str) -> Option<Host> {
-    // The parser would decode what is escaped; no request and no rule has a reason to escape.
+    // The parser would decode percent escapes; no request and no rule needs them.
     if text.len() > TEXT_BYTES_MAX || text.contains('%') {
         return None;
     }
@@ -87,8 +87,8 @@ pub(crate) fn parse_host(text: &str) -> Option<Host> {
     })
 }
 
-/// Browsers let through names that no domain name system knows, with quotes, dollars or labels of
-/// any length; a resolver gets only what it can mean.
+/// Browsers accept names that no domain name system knows, with quotes, dollars or labels of any
+/// length; a resolver gets only valid names.
 pub(crate) fn is_valid_host(host: &Host) -> bool {
     let Host::Domain(name) = host else { return true };
     let name = name.strip_suffix('.').unwrap_or(name);

@@ -1,8 +1,9 @@
-//! Which URLs the server fetches for a user, and which addresses it may connect to for them.
+//! Decides which URLs the server fetches for a user, and which addresses it may connect to for
+//! them.
 //!
-//! A URL is parsed once, in the manner of browsers, and everything is decided on the parsed value:
-//! other spellings of an address have become the address by then. Text makes a [`Target`], a
-//! target and the answers for its name make a [`Route`], and nothing must connect without one.
+//! A URL is parsed once, as browsers do, and every decision uses the parsed value: other notations
+//! of an address have become the address by then. Text gives a [`FetchTarget`], a target and the
+//! addresses of its name give a [`FetchRoute`], and nothing may connect without one.
 
 use crate::address::{NonPublicAddress, check_public};
 use crate::destination::is_valid_host;
@@ -11,10 +12,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use url::{Host, Url};
 
-/// RFC 9110 asks for 8,000, and signed links of object volumes come near to it.
+/// RFC 9110 recommends 8,000, and signed links of object stores come near to it.
 pub const URL_BYTES_MAX: usize = 8_192;
 
-/// Why a URL is not fetched, as far as its text tells.
+/// Why a URL is refused because of its text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     #[error("the URL has {0} bytes, and {URL_BYTES_MAX} is the most")]
@@ -69,7 +70,7 @@ impl fmt::Display for FetchException {
     }
 }
 
-/// A URL that may be fetched if its host has addresses that may be connected to.
+/// A URL that may be fetched if its host resolves to allowed addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchTarget {
     url: Url,
@@ -79,14 +80,14 @@ pub struct FetchTarget {
 }
 
 impl FetchTarget {
-    /// Judges what a user wrote.
+    /// Checks a URL that a user wrote.
     pub fn new(text: &str, exceptions: &[FetchException]) -> Result<Self, UrlError> {
         check_length(text)?;
         Self::check(Url::parse(text)?, exceptions)
     }
 
-    /// Judges where this target's server wants to send us instead. That it was a fine target
-    /// counts for nothing.
+    /// Checks the redirect of this target's server. That the target itself was allowed does not
+    /// matter.
     pub fn follow_redirect(
         &self,
         location: &str,
@@ -117,13 +118,13 @@ impl FetchTarget {
         Ok(Self { url, host, port, is_exception: excepted })
     }
 
-    /// Its name has to be looked up; an address is its own answer.
+    /// The host. A name has to be looked up; an address is its own result.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Judges every answer for the host. One that is refused refuses all: an honest name has no
-    /// reason to mix them.
+    /// Checks every address of the host. A single refused address refuses all: an honest name has
+    /// no reason to mix them.
     pub fn resolve_with(self, answers: &[IpAddr]) -> Result<FetchRoute, RouteError> {
         if answers.is_empty() {
             return Err(RouteError::NoAddress);

@@ -1,8 +1,8 @@
-//! One value of a network rule: which hosts, and which ports of them.
+//! One value of a network rule: hosts and ports.
 //!
-//! `host[:port]`, where the host is a name with at most one `*` in it, an address, or `0.0.0.0`
-//! for all hosts; the port is a number, a range, or 0 for all, and 443 where there is none. A `*`
-//! stands for a part of one label, so that no value reaches further than its text shows.
+//! The form is `host[:port]`. The host is a name with at most one `*` in it, an address, or
+//! `0.0.0.0` for all hosts; the port is a number, a range, or 0 for all, and 443 by default. A `*`
+//! matches a part of one label, so that no value opens more than its text shows.
 
 use crate::address::{NonPublicAddress, check_public};
 use crate::destination::{Destination, NAME_BYTES_MAX, parse_host};
@@ -58,7 +58,7 @@ pub enum HostPortError {
     Host(String),
 }
 
-/// One value of a network rule. Its text is as it was written, with the host in its one spelling.
+/// One value of a network rule. It displays its original text, with the host in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostPort {
@@ -68,11 +68,11 @@ pub struct HostPort {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum HostPattern {
-    /// All names, and all addresses of the public internet.
+    /// All names, and all public addresses.
     All,
     Address(IpAddr),
     Name(String),
-    /// What is before the `*` and what is after it.
+    /// The parts before and after the `*`.
     Wildcard {
         before: String,
         after: String,
@@ -81,7 +81,7 @@ enum HostPattern {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum PortPattern {
-    /// None was written.
+    /// The value has no port.
     Default,
     All,
     Range {
@@ -112,8 +112,8 @@ impl HostPort {
         host && self.covers_port(to.port())
     }
 
-    /// Whether it opens more than the hosts of somebody: all of the public internet, all that have been
-    /// given a name below one label, such as `*.com`, or an address inside.
+    /// Whether it opens more than the hosts of one owner: the whole public internet, all names
+    /// below one label, such as `*.com`, or an internal address.
     pub fn is_broad(&self) -> bool {
         match &self.hosts {
             HostPattern::All => true,
@@ -123,7 +123,8 @@ impl HostPort {
         }
     }
 
-    /// Whether the value is this very address, which alone opens one that is not public.
+    /// Whether the value is exactly this address. Only such a value opens an address that is not
+    /// public.
     pub(crate) fn is_address(&self, address: IpAddr, port: u16) -> bool {
         self.hosts == HostPattern::Address(address) && self.covers_port(port)
     }
@@ -181,7 +182,7 @@ impl FromStr for HostPort {
     }
 }
 
-/// Names what people write who think of a URL.
+/// Explains common mistakes of users who write a URL.
 fn reject_url_syntax(value: &str) -> Result<(), HostPortError> {
     use HostPortError::{Empty, Path, Range, Scheme, Space, TooLong, Userinfo};
     let text = || value.to_owned();
@@ -197,14 +198,14 @@ fn reject_url_syntax(value: &str) -> Result<(), HostPortError> {
     }
 }
 
-/// As `10.0.0.0/8`.
+/// For example `10.0.0.0/8`.
 fn is_cidr(value: &str) -> bool {
     value.split_once('/').is_some_and(|(address, bits)| {
         address.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() && bits.parse::<u8>().is_ok()
     })
 }
 
-/// The host, without brackets, and what is written as the port.
+/// The host, without brackets, and the text of the port.
 fn split_host_port(value: &str) -> Result<(&str, Option<&str>), HostPortError> {
     let refused = || HostPortError::Host(value.to_owned());
     if value.starts_with('[') {
@@ -239,7 +240,7 @@ impl HostPattern {
         };
         let value = value.to_owned();
         match check_public(address) {
-            // `0` would be all hosts, to somebody who did not mean it.
+            // `0` would mean all hosts, which its author may not have intended.
             _ if address.is_ipv4() && host.parse() != Ok(address) => {
                 Err(HostPortError::NotCanonical { value, address })
             }
@@ -258,8 +259,8 @@ impl HostPattern {
         if !after.trim_end_matches('.').contains('.') {
             return Err(HostPortError::WildcardAtTheEnd(value.to_owned()));
         }
-        // Any letter in the place of the `*` makes it a name, which is then spelt as all names
-        // are. ASCII keeps its length when it is.
+        // With a letter in place of the `*` the text is a name, which is normalized as all names
+        // are. ASCII keeps its length.
         let name = match parse_host(&format!("{before}x{after}")) {
             Some(Host::Domain(name)) if before.is_ascii() && after.is_ascii() => name,
             _ => return Err(refused()),
@@ -274,7 +275,7 @@ impl PortPattern {
     fn parse(port: &str, value: &str) -> Result<Self, HostPortError> {
         let refused = || HostPortError::Port { value: value.to_owned(), port: port.to_owned() };
         let number = |digits: &str| match digits.parse::<u16>() {
-            // No sign, and no zero before it.
+            // No sign, and no leading zero.
             Ok(number) if number.to_string() == digits => Ok(number),
             _ => Err(refused()),
         };

@@ -1,7 +1,7 @@
-//! What is open for a session: the union of what its integrations open.
+//! The destinations open to a session: the union of what its integrations open.
 //!
-//! Two questions are asked for each connection. Whether the destination is opened, before its name
-//! is looked up; and whether the answers may be connected to. Neither alone lets anything out.
+//! Each connection needs two checks: whether a rule opens the destination, before its name is
+//! looked up, and whether the resolved addresses are allowed. Neither alone allows a connection.
 
 use crate::address::check_public;
 use crate::destination::Destination;
@@ -9,19 +9,19 @@ use crate::fetch::RouteError;
 use crate::host_port::HostPort;
 use std::net::{IpAddr, SocketAddr};
 
-/// What one integration opens.
+/// The values that one integration opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntegrationRules {
     pub integration: String,
     pub values: Vec<HostPort>,
 }
 
-/// The integration that every server has: all of the public web.
+/// The built-in integration of every server: all of the public web.
 pub fn internet_integration() -> IntegrationRules {
     IntegrationRules { integration: "internet".to_owned(), values: vec![HostPort::all_hosts()] }
 }
 
-/// The first that opens the destination.
+/// The first integration that opens the destination.
 pub fn matching_integration<'a>(
     openings: &'a [IntegrationRules],
     to: &Destination,
@@ -29,9 +29,9 @@ pub fn matching_integration<'a>(
     openings.iter().find(|opening| opening.values.iter().any(|value| value.covers(to)))
 }
 
-/// The addresses that may be connected to, of those that its name has. One that is refused refuses
-/// all. An address that is not public has to be named as such by a value, since a name can be given
-/// any address by whoever owns it.
+/// The allowed addresses among those that a name resolves to. A single refused address refuses all.
+/// A value must name an address that is not public explicitly, since the owner of a name can point
+/// it to any address.
 pub fn allowed_addresses(
     openings: &[IntegrationRules],
     to: &Destination,

@@ -1,7 +1,7 @@
-//! The rule book: pure decisions, each with the reason by name.
+//! Policy: pure decisions, each with a named reason.
 //!
-//! Nothing here does anything: no I/O and no clock. What a decision depends on is handed in, and
-//! what it allows comes back as a type that cannot be made in another way.
+//! This crate has no side effects: no I/O and no clock. Callers pass in everything that a decision
+//! depends on, and what it allows comes back as a type that cannot be constructed in another way.
 
 mod address;
 mod approval;

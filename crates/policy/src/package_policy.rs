@@ -1,8 +1,8 @@
-//! Whether packages may be installed into a session, by what its workspace says.
+//! Decides whether packages may be installed into a session, by the policy of its workspace.
 
 use types::PackagePolicy;
 
-/// Which list is in the way.
+/// The list that refuses a package.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PackagePolicyError {
     #[error("{0} is on the list of packages that this workspace denies")]
@@ -11,7 +11,7 @@ pub enum PackagePolicyError {
     NotAllowed(String),
 }
 
-/// For all that would be installed, asked for or needed by another; names as an index compares them.
+/// Checks all packages to install, requested or needed by another; names are normalized.
 pub fn check_install<'a>(
     policy: &PackagePolicy,
     packages: impl IntoIterator<Item = &'a str>,

@@ -1,11 +1,12 @@
-//! Whether somebody may do something to an object, and by which grant.
+//! Decides whether a principal may do something to an object, and by which grant.
 //!
-//! Denied unless a grant says otherwise. OWNERSHIP contains the other privileges, and OWNERSHIP of
-//! a workspace contains everything in it; no other privilege on a workspace reaches into an object.
+//! Denied unless a grant allows it. OWNERSHIP contains the other privileges, and OWNERSHIP of a
+//! workspace contains everything in it; no other privilege on a workspace applies to an object in
+//! it.
 
 use types::{Grant, ObjectRef, Privilege, WorkspaceId};
 
-/// Why something is allowed: the grant that says so.
+/// The grant that allows something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
     pub object: ObjectRef,
@@ -13,7 +14,7 @@ pub struct Permit {
     pub grant: Grant,
 }
 
-/// What would have to be granted, and is not.
+/// The missing grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{privilege} on {object} is not granted")]
 pub struct PrivilegeDenied {
@@ -21,7 +22,7 @@ pub struct PrivilegeDenied {
     pub object: ObjectRef,
 }
 
-/// `held` are the grants of the one who asks, and of the roles that they have.
+/// `held` are the grants of the caller and of the caller's roles.
 pub fn check_privilege(
     privilege: Privilege,
     object: ObjectRef,

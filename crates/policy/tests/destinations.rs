@@ -1,6 +1,6 @@
-//! What a network rule opens, by a table and against a second matcher that was written apart.
+//! What a network rule opens, tested by a table and against a second, independent matcher.
 
-// Said although it is always so: it is how clippy knows that helpers may unwrap.
+// Always true in a test crate, but this is how clippy knows that helpers may unwrap.
 #![cfg(test)]
 
 use belljar_policy::{
@@ -22,7 +22,7 @@ fn opens(value: &str, host: &str, port: u16) -> bool {
     to.is_ok_and(|to| matching_integration(&[opening(&[value])], &to).is_some())
 }
 
-/// A value, and the hosts and ports that it opens and does not.
+/// A value, the hosts and ports that it opens, and those that it does not.
 type Row = (&'static str, &'static [(&'static str, u16)], &'static [(&'static str, u16)]);
 
 const TABLE: &[Row] = &[
@@ -192,8 +192,8 @@ fn t38_host_matcher_table() {
     assert!(pairs >= 120, "{pairs}");
 }
 
-/// The second matcher. It knows nothing of canonical spellings: it is asked only in lower-case
-/// ASCII, and goes through the labels one by one and through a label character by character.
+/// The second matcher. It knows nothing of canonical forms: it gets only lower-case ASCII, and
+/// compares label by label and each label character by character.
 fn second_matcher(value: &str, host: &str, port: u16) -> bool {
     let (pattern, ports) = value.split_once(':').unwrap_or((value, "443"));
     let port_fits = match ports.split_once('-') {
@@ -223,7 +223,7 @@ fn label_fits(wanted: &[u8], asked: &[u8]) -> bool {
     }
 }
 
-/// Few letters and short, so that what is asked often fits what is wanted.
+/// Few letters and short, so that random hosts often match the pattern.
 const NAME: &str = "([ab_-]{1,3}\\.){0,3}[ab]{1,2}";
 
 fn pattern() -> impl Strategy<Value = String> {
@@ -236,7 +236,7 @@ fn pattern() -> impl Strategy<Value = String> {
     )
 }
 
-/// A host that is often what the pattern wants, or nearly.
+/// A host that often matches the pattern, or nearly.
 fn asked(value: &str, part: &str, change: &str) -> String {
     value.split(':').next().unwrap().replacen('*', part, 1) + change
 }

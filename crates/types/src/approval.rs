@@ -1,4 +1,4 @@
-//! A question to a person, bound to exactly what will run.
+//! A request for a person's approval, bound to exactly what will run.
 
 use crate::{AgentId, ApprovalId, ExecutionId, PrincipalId, SandboxId, ToolId};
 use chrono::{DateTime, Utc};
@@ -11,18 +11,18 @@ use utoipa::ToSchema;
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalState {
     Pending,
-    /// Somebody agreed, and it has not begun.
+    /// Approved, and not started yet.
     Allowed,
-    /// It has been used for the one execution that it was for.
+    /// Used by the one execution that it was for.
     Used,
     Denied,
     Expired,
-    /// What it was about has changed, or the key that asked was revoked: nobody can answer it any more.
+    /// Can no longer be answered: its subject has changed, or the key that asked was revoked.
     Void,
 }
 
-/// What an answer is good for. For code that somebody sends, `session` covers all later code of the
-/// session, and `always` exactly the same code in a sandbox of its own.
+/// What an answer covers. For code that a caller sends, `session` covers all later code of the
+/// session, and `always` exactly the same code in a fresh sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalScope {
@@ -34,15 +34,15 @@ pub enum ApprovalScope {
     Always,
 }
 
-/// What becomes of code that somebody sends to be run.
+/// The approval policy for code that callers send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Permission {
     #[default]
     Allow,
-    /// A person is asked about every run.
+    /// Every run needs an approval.
     Ask,
-    /// A person is asked about the first run of a session; without a session, about every run.
+    /// The first run of a session needs an approval; without a session, every run.
     AskOnce,
     Deny,
 }
@@ -72,7 +72,7 @@ pub struct Approval {
     pub state: ApprovalState,
     pub execution_id: ExecutionId,
     pub requester: PrincipalId,
-    /// Whose rights the code would have.
+    /// The principal whose rights the code would have.
     pub run_as: PrincipalId,
     /// All zeros for `execute_python`.
     pub tool_id: ToolId,
@@ -86,12 +86,13 @@ pub struct Approval {
     /// Names of input files, and the hash of each.
     pub files: Vec<(String, String)>,
     pub environment: String,
-    /// The integrations by which the code could reach hosts, those of its session included.
+    /// The integrations through which the code could reach hosts, including those of its session.
     pub network: Vec<String>,
-    /// The names of the secrets that the code could use, those of its session included.
+    /// The names of the secrets that the code could use, including those of its session.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub secrets: Vec<String>,
-    /// Of code in a session: SHA-256 over names and contents in its working directory when it was asked.
+    /// For code in a session: SHA-256 over names and contents in its working directory at the time
+    /// of the request.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub working_directory: Option<String>,
     pub created_at: DateTime<Utc>,
@@ -102,6 +103,6 @@ pub struct Approval {
     pub decided_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,
-    /// What the answer is good for; of one that waits, if nothing else is said.
+    /// What the answer covers; for a pending approval, the default.
     pub scope: ApprovalScope,
 }

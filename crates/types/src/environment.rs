@@ -1,4 +1,4 @@
-//! An environment as people see it: what it is made of, and whether it is there.
+//! An environment as users see it: its contents and its status.
 
 use crate::Error;
 use chrono::{DateTime, Utc};
@@ -12,24 +12,24 @@ pub struct Environment {
     pub description: String,
     pub origin: EnvironmentOrigin,
     pub status: EnvironmentStatus,
-    /// Which versions of Python it can be built with.
+    /// The versions of Python that it can be built with.
     pub python: String,
     /// The exact version that it was built with.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub python_version: Option<String>,
-    /// All that is installed, with exact versions; empty until it is built.
+    /// All installed packages, with exact versions; empty until it is built.
     pub packages: Vec<InstalledPackage>,
-    /// What its files hold, most of it shared with other environments.
+    /// Size of its files, most of it shared with other environments.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub built_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_used_at: Option<DateTime<Utc>>,
-    /// What is being done, while it is being built.
+    /// The current step of a build in progress.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub progress: Option<String>,
-    /// Why the last build failed. What was built before still serves.
+    /// Why the last build failed. The previous build still serves.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<Error>,
     /// The definition, as TOML; not in lists.
@@ -43,22 +43,22 @@ pub struct Environment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EnvironmentOrigin {
-    /// It comes with Belljar.
+    /// It ships with Belljar.
     Shipped,
-    /// Somebody has added it.
+    /// A user has added it.
     Own,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EnvironmentStatus {
-    /// It serves. If a later build has failed, `error` says why.
+    /// It is ready. If a later build has failed, `error` says why.
     Ready,
-    /// It is being made now; what was built before serves meanwhile.
+    /// It is being built; the previous build serves meanwhile.
     Building,
-    /// The last build has failed, and there is none that could serve.
+    /// The last build has failed, and there is no previous one.
     Failed,
-    /// It is made when it is first asked for.
+    /// It is built at its first use.
     Unbuilt,
 }
 

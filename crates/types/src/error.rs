@@ -1,5 +1,5 @@
-//! What went wrong, for a person and for a model: a stable code, one sentence, and a hint that
-//! names the sanctioned alternative.
+//! Errors, for a person and for a model: a stable code, one sentence, and a hint that names the
+//! supported alternative.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -13,7 +13,7 @@ pub enum ErrorCode {
     /// The user's own exception; the name is the exception's type.
     Python(String),
     CodeSyntax,
-    /// The function that should be called is not there.
+    /// The function to call does not exist.
     CodeNoEntry,
     CodeAnnotation,
     CodeDuplicateArgument,
@@ -26,7 +26,7 @@ pub enum ErrorCode {
     ProcessesExceeded,
     ProcessDenied,
     PackageDenied,
-    /// It may be installed, and there is none that could be.
+    /// It is allowed, but no suitable version is available.
     PackageUnavailable,
     NetworkDenied,
     ImportDenied,
@@ -45,45 +45,45 @@ pub enum ErrorCode {
     ArgsUnknown,
     ValueNotJson,
     OutputSchema,
-    /// There is no key or token, or not one that is good.
+    /// The key or token is missing or invalid.
     AuthMissing,
-    /// Tokens cannot be checked now.
+    /// Tokens cannot be verified at the moment.
     AuthUnavailable,
     GrantMissing,
     ApprovalRequired,
     ApprovalDenied,
     ApprovalExpired,
-    /// It is not for what would run, or it was used already.
+    /// The approval is for another call, or was used already.
     ApprovalInvalid,
     ObjectNotFound,
     NameTaken,
     /// Its JSON, its code or its schemas have errors.
     ToolInvalid,
-    /// Something would be left without an owner.
+    /// The change would leave an object without an owner.
     OwnerNeeded,
     ToolInUse,
-    /// Something else is made of it.
+    /// Another object depends on it.
     ObjectInUse,
     ToolUnavailable,
-    /// What was asked for comes when the call has ended.
+    /// The response is available when the call has ended.
     ResponsePending,
     QuotaExceeded,
     RateExceeded,
     RequestTooLarge,
-    /// A page or a name that this server is not for.
+    /// The Origin or Host of the request is not allowed.
     RequestRefused,
-    /// The same key stands for another request, or for one that is under way.
+    /// The same key was used for another request, or for one that is in progress.
     IdempotencyConflict,
-    /// The server stopped while it ran.
+    /// The server stopped during the execution.
     ExecutionInterrupted,
-    /// Records cannot be kept now.
+    /// Records cannot be written at the moment.
     DatabaseUnavailable,
     SecretMissing,
-    /// There is no key for it, or it does not answer.
+    /// Its API key is missing, or it does not respond.
     ModelUnavailable,
-    /// A run of a model has used what it may use, and is not finished.
+    /// A model run has exhausted its budget before it finished.
     BudgetExhausted,
-    /// The caller asked for the run to stop.
+    /// The caller cancelled the run.
     Cancelled,
 }
 
@@ -148,8 +148,8 @@ const ERROR_CODES: [(ErrorCode, &str); 57] = [
 ];
 
 impl ErrorCode {
-    /// Whether it passes by itself, so that the same request may succeed later. None of these is
-    /// said of code that has run.
+    /// Whether the condition is temporary, so that the same request may succeed later. None of
+    /// these codes is used for code that has run.
     fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -205,12 +205,12 @@ impl PartialSchema for ErrorCode {
 
 impl ToSchema for ErrorCode {}
 
-/// An `assert` that did not hold, and what was in it.
+/// A failed `assert`, and its operands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Assertion {
     pub line: u32,
-    /// The line itself.
+    /// The source line.
     pub source: String,
     /// Parts of its expression, and the `repr` of each.
     pub values: Vec<(String, String)>,
@@ -226,7 +226,7 @@ pub struct Error {
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub traceback: Option<String>,
-    /// Of a failed `assert` in a test.
+    /// For a failed `assert` in a test.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub assertion: Option<Assertion>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -248,7 +248,7 @@ impl Error {
         }
     }
 
-    /// The same request may succeed later, though its code does not say so by itself.
+    /// Marks the error as retryable, although its code alone does not imply that.
     pub fn retryable(mut self) -> Self {
         self.retryable = true;
         self

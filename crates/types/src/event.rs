@@ -1,7 +1,7 @@
-//! What happens while an execution runs, in order, and the part of the record that follows from it.
+//! The events of an execution, in order, and the part of the record that follows from them.
 //!
-//! `output` and `results` of a record are a fold of its events and of nothing else, so that whoever
-//! keeps the events can always tell them again.
+//! `output` and `results` of a record are a fold of its events only, so that they can always be
+//! rebuilt from stored events.
 
 use crate::{
     ApprovalId, DisplayData, Error, ExecutionStatus, OutputChunk, OutputFile, Round, ToolUse,
@@ -9,43 +9,42 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Pieces of output that follow each other on one stream are one piece up to this size, so that
-/// a program that writes single bytes does not make a record of single bytes.
+/// Consecutive output on one stream is merged into chunks up to this size, so that a program that
+/// writes single bytes does not produce a record of single bytes.
 const OUTPUT_CHUNK_BYTES: usize = 8 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// It waits, or it has begun.
+    /// It is queued, or it has started.
     Status {
         status: ExecutionStatus,
     },
     Output(OutputChunk),
     Result(DisplayData),
     File(OutputFile),
-    /// A person is asked.
+    /// An approval is requested.
     Approval {
         approval_id: ApprovalId,
     },
-    /// A model has set itself these steps.
+    /// The plan of a model.
     Plan {
         steps: Vec<String>,
     },
-    /// A piece of what a model says.
+    /// A piece of a model's text.
     Said {
         text: String,
     },
-    /// What a run of a model answers, as its record has it. It may be other than what the model
-    /// has said.
+    /// The answer of a model run, as in its record. It may differ from the model's text.
     Answer {
         text: String,
     },
     /// Code that a model wrote has run.
     Round(Round),
-    /// A tool that a model called has answered.
+    /// A tool that a model called has returned.
     Tool(ToolUse),
     Error(Error),
-    /// The last one: the record is kept, and will not change.
+    /// The last event: the record is stored, and will not change.
     End {
         status: ExecutionStatus,
     },

@@ -1,4 +1,4 @@
-//! The Execution record: one run of code, and the one record that everything else projects.
+//! The Execution record: one run of code, from which all other views derive.
 
 use crate::{
     AgentId, ApprovalId, Error, ExecutionId, FunctionId, Limits, ModelUsage, NetworkAttempt,
@@ -18,7 +18,7 @@ pub enum ExecutionStatus {
     Running,
     Succeeded,
     Failed,
-    /// Somebody who was asked has said no; nothing was run.
+    /// An approver has denied it; nothing was run.
     Denied,
     Cancelled,
     TimedOut,
@@ -58,7 +58,7 @@ pub struct OutputChunk {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DisplayData {
     pub data: BTreeMap<String, Value>,
-    /// The value of the last expression, as opposed to what `display` or a chart showed.
+    /// The value of the last expression, as opposed to the output of `display` or a chart.
     pub main: bool,
 }
 
@@ -93,7 +93,7 @@ pub enum FileKind {
     Media,
 }
 
-/// A file that the code made or changed.
+/// A file that the code created or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OutputFile {
     /// Relative to the working directory.
@@ -102,19 +102,19 @@ pub struct OutputFile {
     pub size: u64,
     pub sha256: String,
     pub kind: FileKind,
-    /// Where its bytes can be had, if they are kept.
+    /// URL of its content, if that is stored.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub url: Option<String>,
 }
 
-/// Something in the working directory that is not brought out, and why.
+/// An entry of the working directory that is not collected, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkippedFile {
     pub name: String,
     pub reason: String,
 }
 
-/// What was cut, in bytes; absent when nothing was.
+/// The number of truncated bytes; absent if nothing was truncated.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Truncation {
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -129,7 +129,7 @@ impl Truncation {
     }
 }
 
-/// What the run used, as the supervisor observed it.
+/// Resource usage of the run, as the supervisor observed it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceUsage {
     pub wall_ms: u64,
@@ -138,11 +138,11 @@ pub struct ResourceUsage {
     pub output_bytes: u64,
 }
 
-/// The code of the warning about a tool that ran in the interpreter of a session, where earlier code can
-/// have changed what it returns.
+/// The code of the warning about a tool that ran in the interpreter of a session, where earlier
+/// code can have changed what it returns.
 pub const TOOL_UNISOLATED: &str = "tool.unisolated";
 
-/// Something the caller should know that did not stop the run.
+/// A problem that the caller should know about, but that did not stop the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Warning {
     pub code: String,
@@ -152,60 +152,60 @@ pub struct Warning {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Execution {
     pub id: ExecutionId,
-    /// Absent until there is one, as everything below that only a run has.
+    /// Absent until there is one, like every field below that only a run has.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sandbox_id: Option<SandboxId>,
-    /// Grows when the session's memory was lost, so that nobody is surprised.
+    /// Increases when the session's state was lost.
     pub generation: u64,
     pub environment: String,
     pub status: ExecutionStatus,
     pub entry: String,
-    /// Who asked for it.
+    /// The principal who requested it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub principal: Option<PrincipalId>,
-    /// With whose rights it runs.
+    /// The principal whose rights it runs with.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub run_as: Option<PrincipalId>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub agent: Option<AgentId>,
-    /// The question that it waits for, or has waited for.
+    /// The approval that it waits for, or has waited for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub approval_id: Option<ApprovalId>,
-    /// The execution that asked for this one.
+    /// The execution that started this one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub parent: Option<ExecutionId>,
-    /// The name of the tool that was called, if one was.
+    /// The name of the called tool, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tool: Option<String>,
     /// The function that was called, directly or by a tool.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub function_id: Option<FunctionId>,
     pub code: String,
-    /// Of the tool, as they were given to it.
+    /// Arguments of the tool, unchanged.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub arguments: Option<Value>,
     pub files_in: Vec<String>,
-    /// What the tool returned, or the last value of a cell when it is plain JSON.
+    /// The return value of the tool, or the last value of a cell if it is plain JSON.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<Value>,
     #[serde(skip_serializing_if = "Truncation::is_empty", default)]
     pub truncated: Truncation,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<Error>,
-    /// As a shell would see it.
+    /// Exit code by the conventions of a shell.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub exit_code: Option<i32>,
     pub files_out: Vec<OutputFile>,
-    /// Of a run of a model: the steps that it has set itself.
+    /// For a model run: the steps of its plan.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub plan: Vec<String>,
-    /// Of a run of a model: the code that it has written, each with what came of it.
+    /// For a model run: the code that it wrote, with the results.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub rounds: Vec<Round>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub model: Option<ModelUsage>,
     pub warnings: Vec<Warning>,
-    /// Whom the code has tried to reach.
+    /// The hosts that the code has tried to reach.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub network: Vec<NetworkAttempt>,
     pub limits: Limits,
@@ -215,8 +215,7 @@ pub struct Execution {
     pub started_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended_at: Option<DateTime<Utc>>,
-    /// The two long fields come last, so that a server can write the rest and then these piece by
-    /// piece.
+    /// The two long fields come last, so that a server can write the rest and then these in pieces.
     pub results: Vec<DisplayData>,
     pub output: Vec<OutputChunk>,
 }
@@ -227,7 +226,7 @@ impl Execution {
         self.value.as_ref().map_or(0, memory_bytes)
     }
 
-    /// One of which nothing is known yet but what it is called and may use.
+    /// A record with only an id and limits.
     pub fn new(id: ExecutionId, limits: Limits, created_at: DateTime<Utc>) -> Self {
         Self {
             id,

@@ -1,4 +1,4 @@
-//! Bytes with a name, as they are kept.
+//! Stored files.
 
 use crate::{ExecutionId, FileId, PrincipalId, SandboxId};
 use chrono::{DateTime, Utc};
@@ -10,11 +10,11 @@ use utoipa::ToSchema;
 pub enum FileSource {
     Upload,
     Url,
-    /// Code made it.
+    /// Code created it.
     Code,
 }
 
-/// A document that was uploaded or fetched, or a file that an execution made.
+/// A document that was uploaded or fetched, or a file that an execution created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct File {
     pub id: FileId,
@@ -24,7 +24,7 @@ pub struct File {
     pub size: u64,
     pub sha256: String,
     pub source: FileSource,
-    /// Where it was fetched from.
+    /// The URL that it was fetched from.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -32,7 +32,7 @@ pub struct File {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub execution_id: Option<ExecutionId>,
     pub created_at: DateTime<Utc>,
-    /// When it is forgotten.
+    /// When it is deleted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub expires_at: Option<DateTime<Utc>>,
 }

@@ -1,5 +1,5 @@
-//! Functions: code that is deployed apart from agents, with an environment and limits of its own, and
-//! its calls.
+//! Functions: code that is deployed separately from agents, with its own environment and limits,
+//! and its calls.
 
 use crate::{
     ApprovalId, Error, Execution, ExecutionId, ExecutionStatus, FunctionId, OutputStream,
@@ -13,23 +13,23 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Function {
     pub id: FunctionId,
-    /// What a tool that calls it has as `externalId`.
+    /// The `externalId` in a tool that calls it.
     pub name: String,
     pub owner: PrincipalId,
     pub status: FunctionStatus,
-    /// What calls run now; absent until it was deployed once.
+    /// The deployment that calls use; absent until the first one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub deployed: Option<Deployment>,
-    /// The environment that is being made for the next deployment.
+    /// The environment that is being built for the next deployment.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub preparing: Option<String>,
-    /// The integrations that the next deployment names: none of them is deleted while it is made.
+    /// The integrations of the deployment in progress: none of them can be deleted meanwhile.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub preparing_integrations: Vec<String>,
-    /// What is being done, while it is deployed.
+    /// The current step of a deployment in progress.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub progress: Option<String>,
-    /// Why the last deployment failed. What was deployed before still serves.
+    /// Why the last deployment failed. The previous deployment still serves.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<Error>,
     pub created_at: DateTime<Utc>,
@@ -39,7 +39,7 @@ pub struct Function {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FunctionStatus {
-    /// Its environment is being made; what was deployed before serves meanwhile.
+    /// Its environment is being built; the previous deployment serves meanwhile.
     Deploying,
     Ready,
     /// The last deployment has failed.
@@ -51,19 +51,19 @@ pub enum FunctionStatus {
 pub struct Deployment {
     pub description: String,
     pub files: Vec<FunctionFile>,
-    /// Of the names and bytes of all files.
+    /// Hash of the names and bytes of all files.
     pub sha256: String,
     pub environment: String,
-    /// The version of Python that was asked for.
+    /// The requested version of Python.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub python: Option<String>,
     pub memory_bytes: u64,
     pub timeout_seconds: u64,
-    /// By which its code can leave its sandbox.
+    /// The integrations through which its code can reach the network.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub integrations: Vec<String>,
-    /// The principal who deployed it, or has confirmed it. Its code uses nothing that its author may
-    /// not use.
+    /// The principal who deployed or confirmed it. Its code uses nothing that its author may not
+    /// use.
     pub author: PrincipalId,
     pub deployed_at: DateTime<Utc>,
 }
@@ -80,7 +80,7 @@ pub struct FunctionCall {
     pub id: ExecutionId,
     pub function_id: FunctionId,
     pub status: FunctionCallStatus,
-    /// The question that it waits for, or has waited for.
+    /// The approval that it waits for, or has waited for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub approval_id: Option<ApprovalId>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -100,7 +100,7 @@ pub enum FunctionCallStatus {
 }
 
 impl FunctionCall {
-    /// `None` if it is no call of a function.
+    /// `None` if the execution is no call of a function.
     pub fn from_execution(execution: &Execution) -> Option<Self> {
         let status = match execution.status {
             ExecutionStatus::WaitingApproval
@@ -124,7 +124,7 @@ impl FunctionCall {
     }
 }
 
-/// What a call has returned.
+/// The return value of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FunctionResponse {
     pub call_id: ExecutionId,

@@ -1,4 +1,4 @@
-//! What a principal may do to an object.
+//! Grants: what a principal may do to an object.
 
 use crate::{
     AgentId, FunctionId, GrantId, IntegrationId, NetworkRuleId, OfferId, PrincipalId, SecretId,
@@ -13,13 +13,13 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Privilege {
-    /// Call the tool or the function, invoke the agent, read the volume, use the secret, leave by the
-    /// integration or the rule; in a workspace: run code and keep files.
+    /// Call the tool or the function, invoke the agent, read the volume, use the secret, use the
+    /// integration or the rule for network access; in a workspace: run code and store files.
     Usage,
-    /// Change it; in a workspace: make tools, functions, agents, volumes, secrets, network rules and
-    /// integrations.
+    /// Change it; in a workspace: create tools, functions, agents, volumes, secrets, network rules
+    /// and integrations.
     Modify,
-    /// Everything, also giving grants and deleting.
+    /// Everything, including granting and deleting.
     Ownership,
     /// Install packages into sessions.
     Install,
@@ -44,7 +44,7 @@ impl fmt::Display for Privilege {
     }
 }
 
-/// What a grant is on.
+/// The object of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", content = "id", rename_all = "snake_case")]
 pub enum ObjectRef {
@@ -58,7 +58,7 @@ pub enum ObjectRef {
     Integration(IntegrationId),
 }
 
-/// The same by another name: in a description of the API, `Object` is any JSON object.
+/// An alias: in a description of the API, `Object` is any JSON object.
 pub type GrantedObject = ObjectRef;
 
 impl ObjectRef {

@@ -1,4 +1,4 @@
-//! Identifiers. Each noun has its own type, so that one cannot be passed for another.
+//! Identifiers. Each kind of object has its own type, so that one cannot be passed for another.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Text that is no id: most often a name, where nothing has one.
+/// Text that is not an id: most often a name, for an object that has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an id, such as 0198c0de-0000-7000-8000-000000000000")]
 pub struct ParseIdError;

@@ -1,7 +1,7 @@
-//! The words everybody uses: the nouns, limits, the Execution record, its events, and the faults.
+//! The shared vocabulary: objects, limits, the Execution record, its events, and the errors.
 //!
-//! Nothing here does anything with the world: no I/O, no clock, no async. A type that two crates would
-//! otherwise each define lives here, and its serde form is the public form of REST, MCP and
+//! This crate has no side effects: no I/O, no clock, no async. It defines every type that two
+//! crates would otherwise each define. The serde form of a type is its public form in REST, MCP and
 //! `--json`.
 
 mod approval;

@@ -1,5 +1,5 @@
-//! What an execution may use. Every limit is on by default, has a unit in its name and a reason,
-//! and may be asked for lower or higher up to the operator's cap.
+//! The resource limits of an execution. Every limit is on by default, has a unit in its name and a
+//! reason. A request may lower it, or raise it up to the operator's cap.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -8,17 +8,17 @@ use utoipa::ToSchema;
 const MIB: u64 = 1024 * 1024;
 const HOUR_MS: u64 = 3_600_000;
 
-/// The limits that hold for one execution.
+/// The effective limits of one execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Wall time from the moment the code is sent to the kernel.
+    /// Wall-clock time from the moment the code is sent to the runner.
     pub wall_ms: u64,
     /// CPU time of all processes of the sandbox together, so that threads cannot multiply it.
     pub cpu_ms: u64,
-    /// How much of one core the sandbox may use, in percent; 200 is two cores.
+    /// Share of one core that the sandbox may use, in percent; 200 is two cores.
     pub cpu_percent: u64,
-    /// Memory of all processes and of the files in the working directory, which live in memory.
+    /// Memory of all processes and of the files in the working directory, which is in memory.
     pub memory_bytes: u64,
     /// Processes and threads together.
     pub processes: u64,
@@ -28,7 +28,7 @@ pub struct Limits {
     pub disk_bytes: u64,
     /// Files and directories in the working directory.
     pub disk_inodes: u64,
-    /// Bytes of stdout and stderr that are kept; the rest is counted and dropped.
+    /// Bytes of stdout and stderr that are stored; the rest is counted and dropped.
     pub output_bytes: u64,
     /// Bytes of one displayed result.
     pub result_bytes: u64,
@@ -36,13 +36,13 @@ pub struct Limits {
 
 impl Limits {
     pub const DEFAULT: Self = Self {
-        // A model waits for the answer; what takes longer is a function or a task.
+        // A model waits for the result; longer work is a function or a task.
         wall_ms: 30_000,
-        // A run that is alone on its core may spend all its wall time on it.
+        // A run that is alone on its core may use it for all its wall-clock time.
         cpu_ms: 30_000,
-        // One core: neighbours on a small machine stay responsive.
+        // One core: other sandboxes on a small host stay responsive.
         cpu_percent: 100,
-        // Room for a data frame of some hundred thousand rows beside the libraries.
+        // Space for a data frame of some hundred thousand rows besides the libraries.
         memory_bytes: 512 * MIB,
         // Enough for a process pool or a thread pool of ordinary size.
         processes: 64,
@@ -60,7 +60,7 @@ impl Limits {
 }
 
 impl Limits {
-    /// The request that asks for exactly these.
+    /// The request for exactly these limits.
     pub fn to_request(self) -> LimitsRequest {
         LimitsRequest {
             wall_ms: Some(self.wall_ms),
@@ -78,7 +78,7 @@ impl Limits {
 }
 
 impl Limits {
-    /// The lower one of each.
+    /// The lower value of each limit.
     pub fn capped_by(mut self, most: &Self) -> Self {
         let mut most = *most;
         for limit in Limit::ALL {
@@ -95,7 +95,7 @@ impl Default for Limits {
     }
 }
 
-/// The name of one limit, as it stands in JSON and on the command line.
+/// The name of one limit, as in JSON and on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     WallMs,
@@ -139,17 +139,17 @@ impl Limit {
         }
     }
 
-    /// The limit that has this name.
+    /// The limit of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|limit| limit.name() == name)
     }
 
-    /// Below this the interpreter itself cannot start, so that asking for it is a mistake.
+    /// The minimum, below which the interpreter itself cannot start.
     pub fn min_value(self) -> u64 {
         match self {
             Self::MemoryBytes => 32 * MIB,
             Self::Processes => 4,
-            // The kernel keeps spares of its own at 100, out of the way of programs.
+            // The runner keeps its spare descriptors from 100 on, away from those of programs.
             Self::OpenFiles => 128,
             Self::DiskBytes => MIB,
             Self::DiskInodes => 64,
@@ -184,7 +184,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Limits as a caller asks for them: what is absent keeps its default.
+/// Limits that a caller requests: absent ones keep their defaults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsRequest {
@@ -201,7 +201,7 @@ pub struct LimitsRequest {
 }
 
 impl LimitsRequest {
-    /// Asks for this value of one limit.
+    /// Requests this value of one limit.
     pub fn set(&mut self, limit: Limit, value: u64) {
         let place = match limit {
             Limit::WallMs => &mut self.wall_ms,
@@ -238,7 +238,7 @@ impl LimitsRequest {
         }
     }
 
-    /// The limits that hold: the defaults, with what was asked for where the operator allows it.
+    /// The effective limits: the defaults, overridden by the request as far as the operator allows.
     pub fn resolve(&self, caps: &OperatorCaps) -> Result<Limits, LimitError> {
         let mut most = caps.0;
         let mut limits = Limits::DEFAULT.capped_by(&most);
@@ -263,15 +263,15 @@ impl LimitsRequest {
     }
 }
 
-/// The most that any execution may be given on this installation. A request for more is refused, and
-/// a default that is higher is lowered to it.
+/// The maximum of each limit on this installation. A request above it is refused, and a default
+/// above it is lowered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OperatorCaps(pub Limits);
 
 impl OperatorCaps {
-    /// The most that an operator can allow.
+    /// The maximum that an operator can allow.
     pub const HIGHEST: Limits = Limits {
-        // Longer work is a function or a task of its own.
+        // Longer work is a separate function or task.
         wall_ms: HOUR_MS,
         cpu_ms: 1024 * HOUR_MS,
         // 1,024 cores.
@@ -281,13 +281,12 @@ impl OperatorCaps {
         open_files: 65_536,
         disk_bytes: 16 * 1024 * 1024 * MIB,
         disk_inodes: 4_194_304,
-        // What a record can hold, and a frame of the control channel.
+        // The maximum of a record, and of a frame of the control channel.
         output_bytes: 64 * MIB,
         result_bytes: 6 * MIB,
     };
 
-    /// What an operator allows who has said nothing, on a machine with so many cores and so much
-    /// memory.
+    /// The default caps on a host with that many cores and that much memory.
     pub fn for_machine(cores: u64, memory_bytes: u64) -> Self {
         let cores = cores.clamp(1, 1024);
         // One sandbox leaves as much to the server and to the others.
@@ -299,14 +298,15 @@ impl OperatorCaps {
                 // More than all cores would be no limit.
                 cpu_percent: cores * 100,
                 memory_bytes: memory,
-                // A pool of ordinary size for each core, many times over; the system has 32,768 by default.
+                // A pool of ordinary size for each core, many times over; Linux allows 32,768 by
+                // default.
                 processes: (512 * cores).min(4_096),
                 open_files: 16_384,
                 // Files of a sandbox are in memory.
                 disk_bytes: memory,
-                // Each takes about 1 KiB of the system's memory.
+                // Each takes about 1 KiB of memory in Linux.
                 disk_inodes: (memory / (16 * 1024)).clamp(4_096, 1_048_576),
-                // Sixteen times the default; much output of one execution is better a file.
+                // Sixteen times the default; more output of one execution belongs in a file.
                 output_bytes: 16 * MIB,
                 result_bytes: 6 * MIB,
             }
@@ -314,7 +314,7 @@ impl OperatorCaps {
         )
     }
 
-    /// These with what is asked for where that is lower.
+    /// These caps, lowered to the requested values.
     pub fn lowered_by(&self, asked: &LimitsRequest) -> Self {
         let mut caps = *self;
         for limit in Limit::ALL {
@@ -334,7 +334,7 @@ pub enum LimitError {
 }
 
 impl LimitError {
-    /// The limit that was asked for in vain.
+    /// The limit that was refused.
     pub fn limit(&self) -> Limit {
         match self {
             Self::TooLow { limit, .. } | Self::OverCap { limit, .. } => *limit,

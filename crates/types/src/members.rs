@@ -1,16 +1,16 @@
-//! The members of a JSON object, each with the text of its value as it was written.
+//! The members of a JSON object, each with the original text of its value.
 //!
-//! For JSON of others of which a part is kept as text, or is measured before a tree is made of it. The
-//! text is validated on the way, in one pass without recursion, and nothing but escaped names is
-//! copied. serde_json would do this with its feature `raw_value`, which makes one name of an object
-//! mean something else in the whole program (decision 0039).
+//! For foreign JSON of which a part is stored as text, or is measured before it is parsed into a
+//! tree. The text is validated in one pass without recursion, and only escaped names are copied.
+//! serde_json would do this with its feature `raw_value`, which gives one name of an object a
+//! special meaning in the whole program (decision 0039).
 
 use std::borrow::Cow;
 
-/// Nesting of a value that is gone through: as much as serde_json reads, and one bit for each level.
+/// Maximum nesting of a value: as much as serde_json reads, and one bit for each level.
 const LEVELS_MAX: u32 = u128::BITS;
 
-/// Why a text has no members that could be told.
+/// Why a text is not a valid object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MembersError {
     #[error("it is not one JSON object: unexpected text at byte {0}")]
@@ -19,8 +19,8 @@ pub enum MembersError {
     TooDeep,
 }
 
-/// Gives the name and the text of the value of each member, in their order. A name that stands twice
-/// is given twice. The text is one JSON object only if the last item is not an error.
+/// Iterates over the name and the value text of each member, in order. A duplicate name is returned
+/// twice. The text is one JSON object only if the last item is not an error.
 #[derive(Debug, Clone)]
 pub struct JsonMembers<'a> {
     text: &'a str,
@@ -54,7 +54,7 @@ impl<'a> JsonMembers<'a> {
         Ok(Some((name, self.value()?)))
     }
 
-    /// A name and the colon behind it.
+    /// Reads a name and the colon after it.
     fn name(&mut self) -> Result<Cow<'a, str>, MembersError> {
         self.skip_space();
         let begin = self.at;
@@ -80,8 +80,8 @@ impl<'a> JsonMembers<'a> {
         }
     }
 
-    /// Goes over a value, or into a list or an object that is not empty: whether it was the former. The
-    /// end of an empty one is left.
+    /// Skips a scalar or empty value, or enters a list or an object. Returns whether it skipped
+    /// one. The end of an empty one is not consumed.
     fn enter(&mut self, open: &mut Open) -> Result<bool, MembersError> {
         self.skip_space();
         match self.peek() {
@@ -105,7 +105,8 @@ impl<'a> JsonMembers<'a> {
         Ok(true)
     }
 
-    /// Goes from the end of a value to the next one inside what is open: whether there is one.
+    /// Advances from the end of a value to the next one inside the open containers. Returns whether
+    /// there is one.
     fn leave(&mut self, open: &mut Open) -> Result<bool, MembersError> {
         while open.levels > 0 {
             self.skip_space();
@@ -162,7 +163,7 @@ impl<'a> JsonMembers<'a> {
     fn skip_number(&mut self) -> Result<(), MembersError> {
         self.at += usize::from(self.peek() == Some(b'-'));
         match self.peek() {
-            // No digit follows a leading zero.
+            // No digit may follow a leading zero.
             Some(b'0') => self.at += 1,
             _ => self.skip_digits()?,
         }
@@ -213,7 +214,7 @@ impl<'a> JsonMembers<'a> {
         self.text.as_bytes().get(self.at..).unwrap_or_default()
     }
 
-    /// Both ends are beside bytes of ASCII.
+    /// Both ends are next to ASCII bytes.
     fn since(&self, begin: usize) -> &'a str {
         self.text.get(begin..self.at).unwrap_or_default()
     }
@@ -236,7 +237,7 @@ impl<'a> Iterator for JsonMembers<'a> {
     }
 }
 
-/// The lists and objects around a place, the innermost in the lowest bit: 1 for an object.
+/// The lists and objects around a position, the innermost in the lowest bit: 1 for an object.
 #[derive(Debug, Default)]
 struct Open {
     levels: u32,
@@ -360,12 +361,12 @@ mod tests {
             members(&format!("{{\"v\":{}", "[".repeat(5_000_000))),
             Err(MembersError::TooDeep)
         );
-        // Side by side is not deep.
+        // Siblings do not count as depth.
         let wide = format!("{{\"v\":[{}[]]}}", "[[{}]],".repeat(100_000));
         assert_eq!(members(&wide).unwrap().len(), 1);
     }
 
-    /// Chance with a seed, so that a failure can be had again.
+    /// A seeded random generator, so that a failure can be reproduced.
     struct Dice(u64);
 
     impl Dice {
@@ -439,7 +440,7 @@ mod tests {
             format!("{{{}{}}}", self.space(), members.join(","))
         }
 
-        /// An object, in which at times one character is missing, doubled or another one.
+        /// An object in which sometimes a character is missing, doubled or replaced.
         fn document(&mut self) -> String {
             let mut text: Vec<char> = self.object(5).chars().collect();
             let at = self.below(text.len());
@@ -473,7 +474,7 @@ mod tests {
             };
             assert!(read.is_ok(), "seed {seed}: {text}");
             accepted += 1;
-            // Half of a surrogate pair and 1e999 are JSON, and no values of serde_json.
+            // Half of a surrogate pair and 1e999 are valid JSON, but not values of serde_json.
             let Ok(whole) = serde_json::from_str::<Map<String, Value>>(&text) else { continue };
             let value = |json: &str| serde_json::from_str::<Value>(json).unwrap();
             let split: Map<String, Value> =

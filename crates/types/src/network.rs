@@ -1,18 +1,18 @@
-//! Whom code may talk to: rules, the integrations that are made of them, and what was tried.
+//! Network access of code: rules, integrations that consist of them, and logged attempts.
 
 use crate::{ExecutionId, IntegrationId, NetworkRuleId, PrincipalId, SandboxId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The way that a rule is about. There is one: out.
+/// The direction of a rule. The only one is egress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum RuleMode {
     Egress,
 }
 
-/// How the values of a rule are written.
+/// The notation of a rule's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum RuleType {
@@ -28,7 +28,7 @@ pub struct NetworkRule {
     pub mode: RuleMode,
     #[serde(rename = "type")]
     pub kind: RuleType,
-    /// Each as `host`, `host:port` or `host:first-last`; without a port it is 443.
+    /// Each as `host`, `host:port` or `host:first-last`; the default port is 443.
     pub value_list: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub comment: Option<String>,
@@ -36,7 +36,7 @@ pub struct NetworkRule {
     pub updated_at: DateTime<Utc>,
 }
 
-/// Which secrets of the workspace code may use by an integration.
+/// The secrets of the workspace that code may use through an integration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AllowedSecrets {
@@ -57,7 +57,7 @@ impl AllowedSecrets {
     }
 }
 
-/// Permission to leave the sandbox, for the code of those who may use it.
+/// Permission to reach the network, for the code of principals with USAGE on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Integration {
     pub id: IntegrationId,
@@ -81,20 +81,20 @@ pub struct NetworkAttempt {
     pub t: u64,
     pub host: String,
     pub port: u16,
-    /// By what it was allowed: an integration, or `secret:` and the name of a secret.
+    /// What allowed it: an integration, or `secret:` and the name of a secret.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub integration: Option<String>,
     pub allowed: bool,
-    /// Why not, or what went wrong.
+    /// Why it was denied, or why it failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,
 }
 
-/// The same in the history of a workspace.
+/// An attempt in the network log of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NetworkLogEntry {
     pub at: DateTime<Utc>,
-    /// Whose code it was.
+    /// The principal whose code it was.
     pub principal: PrincipalId,
     pub sandbox_id: SandboxId,
     /// Absent if the session had no execution at that moment.

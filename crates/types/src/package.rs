@@ -1,19 +1,19 @@
-//! Which packages the sessions of a workspace may install.
+//! The packages that sessions of a workspace may install.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 
-/// Names are in the form in which an index compares them: lower case, with single dashes.
+/// Names are normalized as an index does: lower case, with single dashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PackagePolicy {
-    /// All that may be installed; null if there is no such list.
+    /// The only packages that may be installed; null for all.
     #[schema(value_type = Option<Vec<String>>)]
     pub allow: Option<BTreeSet<String>>,
-    /// What may not, also where it is on the other list.
+    /// Packages that may not be installed, even if `allow` has them.
     #[schema(value_type = Vec<String>)]
     pub deny: BTreeSet<String>,
-    /// The one version of a package that may be installed, by its name.
+    /// The only version of a package that may be installed, by its name.
     pub pins: BTreeMap<String, String>,
 }

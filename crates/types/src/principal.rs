@@ -1,4 +1,4 @@
-//! Who asks, and by which keys they are known.
+//! Principals and their API keys.
 
 use crate::{KeyId, PrincipalId, WorkspaceId};
 use chrono::{DateTime, Utc};
@@ -17,7 +17,7 @@ pub struct Workspace {
 #[serde(rename_all = "snake_case")]
 pub enum PrincipalKind {
     User,
-    /// Has no keys; who is a member has its grants.
+    /// Has no keys; its members have its grants.
     Role,
     Service,
 }
@@ -29,31 +29,32 @@ pub struct Principal {
     pub kind: PrincipalKind,
     /// Names of the roles that this principal is a member of.
     pub roles: Vec<String>,
-    /// What this principal likes, such as `code_model`.
+    /// Preferences of this principal, such as `code_model`.
     pub preferences: BTreeMap<String, String>,
-    /// What another system calls this principal.
+    /// The id of this principal in another system.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub external_id: Option<String>,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
 }
 
-/// An API key as it can be shown: never its secret part, which only its hash remembers.
+/// An API key without its secret part, of which only the hash is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApiKey {
     pub id: KeyId,
     pub name: String,
     pub principal: PrincipalId,
-    /// The key that it was made with. If both are of one principal, they are revoked together.
+    /// The key that it was created with. If both belong to one principal, they are revoked
+    /// together.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub made_with: Option<KeyId>,
-    /// The key whose bounds it shares: their requests are counted together.
+    /// The key whose rate limits it shares: their requests are counted together.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub counted_with: Option<KeyId>,
-    /// Requests a second; absent is the server's own bound.
+    /// Requests per second; the server's default if absent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_per_second: Option<u32>,
-    /// Requests at once; absent is the server's own bound.
+    /// Concurrent requests; the server's default if absent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub concurrency: Option<u32>,
     pub created_at: DateTime<Utc>,

@@ -1,34 +1,34 @@
-//! What a run of a language model is made of, besides the executions of the code that it writes.
+//! The parts of a model run, besides the executions of the code that it writes.
 
 use crate::{ExecutionId, ExecutionStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// One time that a model wrote code and saw what came of it.
+/// One round in which a model wrote code and read its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Round {
-    /// From one.
+    /// Counted from one.
     pub number: u32,
-    /// The step of the plan that it is about.
+    /// The step of the plan that it belongs to.
     pub step: String,
     pub code: String,
-    /// The run of this code. Absent if it could not be begun.
+    /// The execution of this code. Absent if it could not be started.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub execution_id: Option<ExecutionId>,
     pub status: ExecutionStatus,
-    /// As the model saw it: the beginning and the end of what is long.
+    /// As the model saw it: the beginning and the end of long output.
     pub stdout: String,
     pub stderr: String,
-    /// The type and the message of what went wrong.
+    /// The type and the message of the error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
 }
 
-/// One time that a model called another tool.
+/// One call of another tool by a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolUse {
-    /// As the model calls this one call.
+    /// The model's id of this call.
     pub id: String,
     pub name: String,
     /// `runPythonCode`, `code_runner`, `callFunction`, `skill` or `code_execution`.
@@ -36,12 +36,12 @@ pub struct ToolUse {
     pub arguments: Value,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub execution_id: Option<ExecutionId>,
-    /// What the model was told.
+    /// The result that the model received.
     pub result: String,
     pub failed: bool,
 }
 
-/// The model that was asked, and what it used.
+/// The model, and its token usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ModelUsage {
     /// `provider/model`.

@@ -1,4 +1,4 @@
-//! Values that are written and never read again: how they are used, and how they are kept.
+//! Secrets: values that can be written but never read back, their use and their storage.
 
 use crate::{PrincipalId, SecretId, WorkspaceId};
 use chrono::{DateTime, Utc};
@@ -6,26 +6,27 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Shorter values are not taken out of what code prints: they would stand in every second line.
+/// Shorter values are not redacted from output: they would match in every second line.
 pub const REDACTED_BYTES_MIN: usize = 8;
 
-/// Secret values that one sandbox is given, by all of its runs: each is looked for in what comes back.
+/// Maximum number of secret values in one sandbox, over all of its runs: each is searched for in
+/// the output.
 pub const SECRETS_PER_SANDBOX_MAX: usize = 256;
-/// Their bytes in total, twice the longest value that there is.
+/// Their maximum bytes in total, twice the longest possible value.
 pub const SECRET_BYTES_PER_SANDBOX_MAX: usize = 128 * 1024;
 
 /// Whose code may use a secret.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SecretScope {
-    /// All that runs as somebody with USAGE on it.
+    /// All code that runs as a principal with USAGE on it.
     #[default]
     Workspace,
-    /// What its owner runs, and nothing else.
+    /// Only code that its owner runs.
     Caller,
 }
 
-/// Services whose clients are there without any settings.
+/// Services whose clients work without further settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientKind {
@@ -47,7 +48,7 @@ impl ClientKind {
         }
     }
 
-    /// The variable in which its client looks for a credential.
+    /// The variable from which its client reads a credential.
     pub fn key_variable(self) -> &'static str {
         match self {
             Self::Openai => "OPENAI_API_KEY",
@@ -57,7 +58,7 @@ impl ClientKind {
         }
     }
 
-    /// The variable in which its client looks for the place of the service.
+    /// The variable from which its client reads the base URL of the service.
     pub fn base_url_variable(self) -> &'static str {
         match self {
             Self::Openai => "OPENAI_BASE_URL",
@@ -67,7 +68,7 @@ impl ClientKind {
         }
     }
 
-    /// The header that the service reads a credential from.
+    /// The header from which the service reads a credential.
     pub fn header(self) -> &'static str {
         match self {
             Self::Openai | Self::Cognite => "authorization",
@@ -76,7 +77,7 @@ impl ClientKind {
         }
     }
 
-    /// What stands there before the credential.
+    /// The text before the credential in that header.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Openai | Self::Cognite => "Bearer ",
@@ -84,7 +85,7 @@ impl ClientKind {
         }
     }
 
-    /// Absent where everybody has their own.
+    /// Absent if each customer has a different one.
     pub fn default_base_url(self) -> Option<&'static str> {
         match self {
             Self::Openai => Some("https://api.openai.com"),
@@ -110,10 +111,10 @@ pub enum SecretInjection {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClientInjection {
     pub client: ClientKind,
-    /// Absent, it is the usual one of the service.
+    /// The service's default if absent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub base_url: Option<String>,
-    /// Of Cognite Data Fusion.
+    /// The project of Cognite Data Fusion.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub project: Option<String>,
 }
@@ -127,30 +128,30 @@ impl ClientInjection {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderInjection {
-    /// `api.example.com`, or with a port; spoken to with https alone.
+    /// `api.example.com`, or with a port; https only.
     pub host: String,
     pub name: String,
-    /// Before the value, such as `Bearer `.
+    /// Text before the value, such as `Bearer `.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub prefix: String,
-    /// The variable in which code finds the placeholder.
+    /// The variable from which code reads the placeholder.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub env: Option<String>,
 }
 
-/// Everything about a secret but its value.
+/// The metadata of a secret, without its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Secret {
     pub id: SecretId,
     pub name: String,
     pub owner: PrincipalId,
-    /// The principal who set the current value and where it is sent.
+    /// The principal who set the current value and its destination.
     pub set_by: PrincipalId,
     pub scope: SecretScope,
     pub inject: SecretInjection,
-    /// Whether code can read the value, which is then taken out of what it prints.
+    /// Whether code can read the value, which is then redacted from its output.
     pub exposed: bool,
-    /// How often it was given a value.
+    /// How often its value was set.
     pub version: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub comment: Option<String>,
@@ -158,17 +159,17 @@ pub struct Secret {
     pub updated_at: DateTime<Utc>,
 }
 
-/// Which key something was sealed with, and nothing about that key.
+/// Identifies the key that sealed a value, and reveals nothing about that key.
 pub type SealingKeyId = [u8; 8];
 
-/// A value that nobody can read without the key.
+/// A value that cannot be read without the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedValue {
     pub key: SealingKeyId,
     pub bytes: Vec<u8>,
 }
 
-/// Which value it is. A value that was sealed for one label cannot be opened for another.
+/// Identifies a value. A value that was sealed for one context cannot be opened for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealContext {
     pub workspace: WorkspaceId,
@@ -176,11 +177,11 @@ pub struct SealContext {
     pub holder: Uuid,
     pub name: String,
     pub version: u64,
-    /// Where it may go: a variable, or a host and a header.
+    /// Where it may be sent: a variable, or a host and a header.
     pub destination: String,
 }
 
-/// A text as writers of HTML put it into a page: each with the signs that it writes otherwise.
+/// The HTML-escaped forms of a text, one for each set of characters that common libraries escape.
 pub fn html_escaped(text: &str) -> impl Iterator<Item = String> + '_ {
     const WRITERS: [&[(char, &str)]; 8] = [
         // Text between tags.

@@ -1,4 +1,4 @@
-//! A session as it is kept: what is still known of it when its interpreter is gone.
+//! A session as it is stored: what is known of it even after its interpreter has ended.
 
 use crate::{AgentId, Limits, PrincipalId, SandboxId};
 use chrono::{DateTime, Utc};
@@ -10,9 +10,9 @@ use utoipa::ToSchema;
 pub enum SessionStatus {
     Ready,
     Busy,
-    /// Closed by somebody.
+    /// Closed by a caller.
     Closed,
-    /// Closed because nobody used it.
+    /// Closed because it expired.
     Expired,
     /// Its interpreter ended with the server; a reset starts another.
     Lost,
@@ -24,25 +24,26 @@ pub struct Session {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub name: Option<String>,
     pub owner: PrincipalId,
-    /// The agent whose code it runs, which lends it what its specification says.
+    /// The agent whose code it runs, and whose specification defines its grants.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub agent: Option<AgentId>,
     pub environment: String,
-    /// By which its code can leave; an agent's specification says its own.
+    /// The integrations through which its code can reach the network; an agent's specification
+    /// defines its own.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub integrations: Vec<String>,
-    /// The conversation that it belongs to, in the words of whoever has it.
+    /// The conversation that it belongs to, as its client names it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub key: Option<String>,
     pub status: SessionStatus,
-    /// Grows when the memory was lost, so that nobody is surprised.
+    /// Increases when the session's state was lost.
     pub generation: u64,
     pub limits: Limits,
     /// Closed after this time without use.
     pub idle_seconds: u64,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
-    /// When it will be closed, if nobody uses it until then.
+    /// When it expires if it is not used until then.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub expires_at: Option<DateTime<Utc>>,
 }

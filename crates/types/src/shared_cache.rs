@@ -1,13 +1,13 @@
-//! Values that are expensive to make, shared by those who use them at the same time.
+//! A cache of values that are expensive to create and shared by concurrent users.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A cache of shared values with a bound on their total weight. What is in use stays in it, so that the bound
-/// holds for all that exist; of the rest, what was used longest ago makes room.
+/// A cache of shared values with a limit on their total weight. Values in use stay in it, so that
+/// the limit covers all existing values; of the rest, the least recently used are evicted.
 pub struct SharedCache<K, V> {
     weight_max: usize,
-    /// What was used last is last.
+    /// The most recently used entry is last.
     entries: Mutex<Vec<CacheEntry<K, V>>>,
 }
 
@@ -32,7 +32,7 @@ impl<K: PartialEq, V> SharedCache<K, V> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value of a key, which is used then.
+    /// The value of a key, which becomes the most recently used.
     pub fn get(&self, key: &K) -> Option<Arc<V>> {
         let mut entries = self.entries();
         let at = entries.iter().position(|entry| entry.key == *key)?;
@@ -40,7 +40,7 @@ impl<K: PartialEq, V> SharedCache<K, V> {
         entries.last().map(|entry| Arc::clone(&entry.value))
     }
 
-    /// Adds a value, in the place of one that the key had. `None` if what is in use leaves no room for it.
+    /// Adds or replaces the value of a key. `None` if the values in use leave no space for it.
     pub fn insert(&self, key: K, value: Arc<V>, weight: usize) -> Option<Arc<V>> {
         let mut entries = self.entries();
         let total =

@@ -1,4 +1,4 @@
-//! Tools and agents as they are kept: what their authors wrote, and what was read out of it.
+//! Tools and agents as they are stored: their authors' text, and the data parsed from it.
 
 use crate::{AgentId, PrincipalId, ToolId, WorkspaceId};
 use chrono::{DateTime, Utc};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// Whether a call runs, is refused, or waits for a person.
+/// Whether a call runs, is denied, or needs an approval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalAction {
@@ -40,11 +40,11 @@ pub struct Tool {
     pub id: ToolId,
     pub name: String,
     pub owner: PrincipalId,
-    /// The principal who wrote the current code, or has confirmed it. Code of a tool uses nothing that
-    /// its author may not use.
+    /// The principal who wrote or confirmed the current code. Code of a tool uses nothing that its
+    /// author may not use.
     pub author: PrincipalId,
     pub description: String,
-    /// The fields of the definition that are not named here, as its author wrote them:
+    /// The fields of the definition that have no field here, as its author wrote them:
     /// `configuration`, and `tool_type` or `type`.
     #[serde(flatten)]
     pub definition: Map<String, Value>,
@@ -54,18 +54,18 @@ pub struct Tool {
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub environment: String,
     pub approval_action: ApprovalAction,
-    /// The contract, as a model is shown it.
+    /// The input schema, as a model sees it.
     pub input_schema: Value,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub output_schema: Option<Value>,
-    /// Of the code, byte for byte.
+    /// Hash of the code, byte for byte.
     pub code_sha256: String,
     pub deployment_id: WorkspaceId,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
 }
 
-/// Whose rights code has that an agent runs.
+/// The principal whose rights code of an agent has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunAs {
@@ -74,7 +74,7 @@ pub enum RunAs {
     Caller,
 }
 
-/// How its author wrote a specification.
+/// The format of a specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SpecificationFormat {
@@ -87,10 +87,10 @@ pub struct Agent {
     pub id: AgentId,
     pub name: String,
     pub owner: PrincipalId,
-    /// The principal who wrote the current specification, or has confirmed it. Code of an agent uses
+    /// The principal who wrote or confirmed the current specification. Code of an agent uses
     /// nothing that its author may not use.
     pub author: PrincipalId,
-    /// Byte for byte as it was given.
+    /// The original text, byte for byte.
     pub specification: String,
     pub format: SpecificationFormat,
     pub run_as: RunAs,
@@ -98,7 +98,7 @@ pub struct Agent {
     pub updated_at: DateTime<Utc>,
 }
 
-/// A tool that an agent has.
+/// A tool of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ToolBinding {
     pub agent_id: AgentId,

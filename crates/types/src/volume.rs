@@ -1,4 +1,4 @@
-//! Named directories that outlive sessions, and what code may do with them.
+//! Volumes: named directories that outlive sessions, and the access of code to them.
 
 use crate::{PrincipalId, VolumeId};
 use chrono::{DateTime, Utc};
@@ -12,12 +12,12 @@ pub enum VolumeAccess {
     Write,
 }
 
-/// A volume that the code of an agent is given.
+/// A volume that code of an agent can access.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeGrant {
     pub name: String,
     pub access: VolumeAccess,
-    /// Where code sees it.
+    /// Its path inside the sandbox.
     pub path: String,
 }
 
@@ -29,7 +29,7 @@ pub struct Volume {
     pub owner: PrincipalId,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub comment: Option<String>,
-    /// Of all its files together.
+    /// Limit of all its files together.
     pub quota_bytes: u64,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,

@@ -1,5 +1,5 @@
-//! One key, and what is done with one. A nonce is random and belongs to one text; AES-256-GCM-SIV
-//! would tell no more than that two texts are the same, should one ever come twice.
+//! One key and its operations. A nonce is random and used for one text; should a nonce ever repeat,
+//! AES-256-GCM-SIV would reveal only whether two texts are the same.
 
 use aws_lc_rs::aead::{
     AES_256_GCM_SIV, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, UnboundKey,
@@ -10,7 +10,7 @@ use std::fmt;
 use types::SealingKeyId;
 use zeroize::{Zeroize, Zeroizing};
 
-/// What is around a text once it is sealed.
+/// Bytes that sealing adds to a text.
 pub(crate) const OVERHEAD: usize = NONCE_LEN + MAX_TAG_LEN;
 
 #[derive(Clone)]
@@ -29,7 +29,7 @@ impl SealingKey {
         Ok(key)
     }
 
-    /// Only of as many bytes as a key has.
+    /// `None` unless the length is that of a key.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         Some(Self(Zeroizing::new(bytes.try_into().ok()?)))
     }
@@ -38,7 +38,8 @@ impl SealingKey {
         self.0.as_slice()
     }
 
-    /// Tells keys apart and nothing about them: so many random bits cannot be guessed from a hash.
+    /// Identifies the key and reveals nothing about it: that many random bits cannot be guessed
+    /// from a hash.
     pub(crate) fn id(&self) -> SealingKeyId {
         let mut named = Zeroizing::new(b"belljar sealing key\0".to_vec());
         named.extend_from_slice(self.bytes());
@@ -48,11 +49,11 @@ impl SealingKey {
         id
     }
 
-    /// A nonce, the text that nobody can read, and what shows that nobody has changed it.
+    /// The nonce, the ciphertext, and the authentication tag.
     pub(crate) fn seal(&self, about: &[u8], plain: &[u8]) -> Result<Vec<u8>, SealError> {
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce).map_err(|_| SealError)?;
-        // All of it at once: a buffer that grows would leave the text behind where it was.
+        // Allocated at once: a buffer that grows would leave copies of the text behind.
         let mut sealed = Vec::with_capacity(plain.len() + OVERHEAD);
         sealed.extend_from_slice(&nonce);
         sealed.extend_from_slice(plain);
@@ -71,7 +72,7 @@ impl SealingKey {
         Ok(sealed)
     }
 
-    /// Nothing if it was not sealed with this key, or not about this.
+    /// `None` if it was sealed with another key or with other associated data.
     pub(crate) fn open(&self, about: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>()?;
         let mut text = Zeroizing::new(text.to_vec());

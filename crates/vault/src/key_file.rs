@@ -1,7 +1,8 @@
-//! The file of the master key: 32 bytes that are readable by its owner alone.
+//! The file of the master key: 32 bytes that only its owner can read.
 //!
-//! A new key is first kept beside the old one, and takes its place once everything is sealed with
-//! it. Which of the two it is after a crash is said by what is sealed, never by the files.
+//! A rotation first stores the new key beside the old one, and replaces the old one once everything
+//! is sealed with the new key. After a crash the sealed values decide which of the two is current,
+//! never the files.
 
 use crate::key::{SealError, SealingKey};
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use types::SealingKeyId;
 
 const NAME: &str = "secrets.key";
 
-/// Why a key file is not used.
+/// Why a key file is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     #[error(transparent)]
@@ -44,8 +45,8 @@ impl KeyFile {
         Self { path: directory.join(NAME) }
     }
 
-    /// The key that everything is sealed with, and a new one where nothing is. Ends what a rotation
-    /// that was interrupted has left.
+    /// Loads the key that everything is sealed with, or creates one if nothing is sealed. Completes
+    /// or discards an interrupted rotation.
     pub(crate) fn load(&self, in_use: &BTreeSet<SealingKeyId>) -> Result<SealingKey, KeyFileError> {
         let fits = |key: &SealingKey| in_use.iter().all(|id| *id == key.id());
         let (current, next) = (read_key(&self.path)?, read_key(&self.next())?);
@@ -67,12 +68,12 @@ impl KeyFile {
         }
     }
 
-    /// A new key, beside the one that is in use.
+    /// Creates a new key beside the current one.
     pub(crate) fn create_next(&self) -> Result<SealingKey, KeyFileError> {
         create_key(&self.next())
     }
 
-    /// The new key takes the place of the old one, of which nothing is left.
+    /// Replaces the old key with the new one. Nothing of the old one is left.
     pub(crate) fn promote_next(&self) -> Result<(), KeyFileError> {
         fs::rename(self.next(), &self.path)
             .and_then(|()| keyfile::sync_directory_of(&self.path))

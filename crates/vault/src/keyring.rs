@@ -1,4 +1,4 @@
-//! The keys that there are: one seals, and those before it still open.
+//! The available keys: the first seals, and the earlier ones still open.
 
 use crate::key::{OVERHEAD, SealError, SealingKey};
 use crate::plaintext::Plaintext;
@@ -10,9 +10,9 @@ use std::str::FromStr;
 use types::{SealContext, SealedValue, SealingKeyId};
 use zeroize::Zeroizing;
 
-/// A data key once it is wrapped.
+/// Length of a wrapped data key.
 const WRAPPED_BYTES: usize = SealingKey::BYTES + OVERHEAD;
-/// With its padding or without: both are what programs print.
+/// With or without padding: programs print both.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -24,7 +24,7 @@ pub struct Keyring {
     older: Vec<SealingKey>,
 }
 
-/// Text that is no key, or several that are not.
+/// The text is not a key, or one of several is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be 32 random bytes as base64, such as `openssl rand -base64 32` gives, or several of \
@@ -32,7 +32,8 @@ pub struct Keyring {
 )]
 pub struct KeyringParseError;
 
-/// A value that cannot be read: sealed with a key that is not here, for another place, or changed.
+/// A value that cannot be opened: its key is missing, it was sealed for another context, or it was
+/// changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("what is sealed here was not sealed here, or not with a key that this server has")]
 pub struct OpenError;
@@ -92,8 +93,8 @@ impl FromStr for Keyring {
     }
 }
 
-/// Everything that says which value it is, each with its length, so that no two labels give the same
-/// bytes.
+/// Everything that identifies the value, each with its length, so that no two contexts give the
+/// same bytes.
 fn associated_data(what: &str, label: &SealContext) -> Vec<u8> {
     let SealContext { workspace, holder, name, version, destination: place } = label;
     let (workspace, version) = (workspace.uuid(), version.to_be_bytes());

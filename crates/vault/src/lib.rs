@@ -1,9 +1,10 @@
-//! Seals and opens values with the key of this machine.
+//! Seals and opens values with the key of this host.
 //!
-//! Each value has a data key of its own, and the master key wraps that; both are bound to the
-//! [`types::Label`] of the value, so that nothing sealed for one place can be opened in another. A
-//! value leaves as [`Plain`], which shows nothing of itself and is wiped. The only file here is that
-//! of the master key; where there is any doubt about it, nothing is opened and nothing is sealed.
+//! Each value has its own data key, which the master key wraps. Both are bound to the
+//! [`types::SealContext`] of the value, so that nothing sealed for one context can be opened in
+//! another. An opened value is a [`Plaintext`], which has no `Display` and is wiped when it is
+//! dropped. The only file here is that of the master key; if there is any doubt about it, the vault
+//! opens and seals nothing.
 
 mod key;
 mod key_file;

@@ -1,5 +1,5 @@
-//! A value that can be read. It has no `Display` and is never serialised, so that no log, record or
-//! answer can come to have it by accident.
+//! An opened value. It has no `Display` and is never serialised, so that it cannot end up in a log,
+//! record or response by accident.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -15,7 +15,7 @@ impl Plaintext {
         Self(Zeroizing::new(text))
     }
 
-    /// For the one place that it is meant for.
+    /// The text, for its one intended use.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -27,7 +27,7 @@ impl fmt::Debug for Plaintext {
     }
 }
 
-/// What is not text is not told again in the error.
+/// The error does not repeat a value that is not text.
 impl<'de> Deserialize<'de> for Plaintext {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]

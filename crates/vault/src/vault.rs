@@ -1,4 +1,4 @@
-//! The vault of a server: where its key comes from, and how it gets another one.
+//! The vault of a server: the source of its key, and key rotation.
 
 use crate::key::SealError;
 use crate::key_file::{KeyFile, KeyFileError};
@@ -18,7 +18,7 @@ pub struct Vault {
 #[derive(Debug)]
 enum KeySource {
     File(KeyFile),
-    /// By whoever started the server, who alone can change it.
+    /// From the configuration of the server; only the operator can change it.
     Provided,
 }
 
@@ -41,7 +41,7 @@ pub enum RotationError {
     OneKey,
 }
 
-/// The way from the keys before to the key after.
+/// A rotation from the earlier keys to a new key.
 #[derive(Debug)]
 pub struct Rotation {
     before: Keyring,
@@ -49,8 +49,8 @@ pub struct Rotation {
 }
 
 impl Vault {
-    /// With the keys that were given, or the one in the directory. `in_use` are the keys of everything
-    /// that is sealed.
+    /// Opens the vault with the given keys, or with the key file. `in_use` are the keys of all
+    /// sealed values.
     pub fn open_with(
         given: Option<Keyring>,
         directory: &Path,
@@ -75,15 +75,15 @@ impl Vault {
         self.ring.open(label, sealed)
     }
 
-    /// A key to seal everything with, which is kept before anything is. Nothing may be sealed with the
-    /// vault between this and `finish`.
+    /// Creates the new key and stores it before anything is sealed with it. Nothing else may be
+    /// sealed with the vault until `finish_rotation`.
     pub fn begin_rotation(
         &mut self,
         in_use: &BTreeSet<SealingKeyId>,
     ) -> Result<Arc<Rotation>, RotationError> {
         let after = match &self.source {
             KeySource::File(file) => {
-                // An earlier one may not have come to its end.
+                // An earlier rotation may not have been finished.
                 self.ring = Keyring::new(file.load(in_use)?);
                 Keyring::new(file.create_next()?)
             }
@@ -95,7 +95,7 @@ impl Vault {
         Ok(Arc::new(Rotation { before: self.ring.clone(), after }))
     }
 
-    /// For when everything is sealed with the new key, and that is on the disk.
+    /// Call this when everything is sealed with the new key and on the disk.
     pub fn finish_rotation(&mut self, rotation: &Rotation) -> Result<(), KeyFileError> {
         self.ring = rotation.after.clone();
         match &self.source {
@@ -106,7 +106,7 @@ impl Vault {
 }
 
 impl Rotation {
-    /// With a new data key, too.
+    /// Uses a new data key, too.
     pub fn reseal(
         &self,
         label: &SealContext,

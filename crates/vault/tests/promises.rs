@@ -1,4 +1,4 @@
-//! What is promised about values at rest, and what whoever can write to the records tries.
+//! The promises about values at rest, and the attacks of someone with write access to the records.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -84,7 +84,7 @@ fn a_changed_byte_anywhere_is_noticed() {
         assert!(vault.open(&label(), &cut).is_err(), "cut at {at}");
     }
     let (mut one, two) = (sealed.clone(), vault.seal(&label(), &canary()).unwrap());
-    // The data key of one with the text of another.
+    // The data key of one value with the ciphertext of another.
     one.bytes.splice(60.., two.bytes[60..].iter().copied());
     assert!(vault.open(&label(), &one).is_err());
 }
@@ -145,14 +145,14 @@ fn a_key_file_that_cannot_be_trusted_is_refused() {
     fs::remove_file(&path).unwrap();
     assert!(matches!(refused(), KeyFileError::Missing(_)));
     assert!(!path.exists(), "no other key takes its place");
-    // The twin: the key as it was, and everything is readable again.
+    // The positive case: with the original key everything is readable again.
     fs::write(&path, key).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let vault = open(directory.path(), &[sealed.key]).unwrap();
     assert_eq!(vault.open(&label(), &sealed).unwrap(), canary());
 }
 
-/// However far a rotation has come when the server is killed, everything can be read, and the next
+/// At whatever point of a rotation the server is killed, everything stays readable, and the next
 /// rotation works.
 #[test]
 fn a_rotation_that_is_interrupted_anywhere_loses_nothing() {
@@ -167,7 +167,8 @@ fn a_rotation_that_is_interrupted_anywhere_loses_nothing() {
         if committed {
             sealed = resealed;
         }
-        // The server is killed here: the file of the new key is there, and not in its place.
+        // The server is killed here: the file of the new key exists, but has not replaced the old
+        // one.
         drop(vault);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
         let mut vault = open(directory.path(), &[sealed.key]).unwrap();
@@ -184,7 +185,7 @@ fn a_rotation_that_is_interrupted_anywhere_loses_nothing() {
     }
 }
 
-/// What failed without a crash is begun again by whoever asks again.
+/// A rotation that failed without a crash starts again with the next call.
 #[test]
 fn a_rotation_whose_commit_failed_can_be_begun_again() {
     let directory = TempDir::new().unwrap();

@@ -1,14 +1,14 @@
-//! Redactors of secrets that several sandboxes have: prepared once, and kept within a bound.
+//! Redactors of secrets that several sandboxes share: prepared once, in a bounded cache.
 
 use super::patterns::SecretPatterns;
 use super::{OutputRedactor, cache_full_error};
 use std::fmt;
 use types::{Error, REDACTED_BYTES_MIN, SecretId, SharedCache};
 
-/// Memory of all redactors of secrets that are in use or kept for the next sandbox.
+/// Memory limit of all redactors that are in use or cached for the next sandbox.
 const REDACTORS_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// One secret, as code is given it.
+/// One version of a secret, as code receives it.
 #[derive(Clone)]
 pub struct SecretVersion {
     pub id: SecretId,
@@ -23,7 +23,7 @@ impl fmt::Debug for SecretVersion {
     }
 }
 
-/// The redactors that are in use, by the secrets that they are of, and some that were.
+/// The redactors in use, by their secrets, and some recently used ones.
 pub struct RedactorCache(SharedCache<Vec<(SecretId, u64, String)>, SecretPatterns>);
 
 impl Default for RedactorCache {
@@ -39,7 +39,7 @@ impl fmt::Debug for RedactorCache {
 }
 
 impl RedactorCache {
-    /// The redactor of these secrets. Other sandboxes that have exactly them share it.
+    /// The redactor of these secrets. All sandboxes with exactly these secrets share it.
     pub async fn redactor(&self, mut secrets: Vec<SecretVersion>) -> Result<OutputRedactor, Error> {
         secrets.retain(|secret| secret.value.len() >= REDACTED_BYTES_MIN);
         let key = |secret: &SecretVersion| (secret.id, secret.version, secret.name.clone());

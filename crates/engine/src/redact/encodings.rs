@@ -1,4 +1,4 @@
-//! How a value is written down by programs that print it.
+//! The encodings in which programs print a value.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use types::REDACTED_BYTES_MIN;
 
-/// Of a value that is looked for as one; a longer one is looked for in pieces of this size, and only as
-/// it is, so that the patterns of a workspace fit into memory.
+/// Maximum size of a value that is searched for as a whole. A longer one is searched for in pieces
+/// of this size, and unencoded only, so that the patterns of a workspace fit into memory.
 const PIECE_BYTES: usize = 4 * 1024;
-/// A byte of base64 has six bits.
+/// A character of base64 has six bits.
 const BITS: usize = 6;
 
-/// Everything that stands for the value; nothing if it is too short to be told from other text.
+/// Every encoding of the value; none if it is too short to be distinguished from other text.
 pub(super) fn encodings(value: &str) -> BTreeSet<Vec<u8>> {
     let mut forms = BTreeSet::new();
     if value.len() < REDACTED_BYTES_MIN {
@@ -36,7 +36,7 @@ pub(super) fn encodings(value: &str) -> BTreeSet<Vec<u8>> {
     forms
 }
 
-/// None is so short that it would stand in other text.
+/// No piece is so short that it would occur in other text.
 fn split_chunks(value: &str) -> impl Iterator<Item = &str> {
     let mut left = value;
     std::iter::from_fn(move || {
@@ -60,8 +60,8 @@ fn hexadecimal(bytes: &[u8], upper: bool) -> String {
     hex
 }
 
-/// In the middle of other bytes a value begins at one of three places, and only the signs that are
-/// made of its own bits alone are the same every time.
+/// In the middle of other bytes a value begins at one of three offsets, and only the characters
+/// that consist of its own bits alone are the same every time.
 fn base64_encodings(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut forms = Vec::new();
     for before in 0..3 {
@@ -75,7 +75,8 @@ fn base64_encodings(bytes: &[u8]) -> Vec<Vec<u8>> {
     forms
 }
 
-/// As `quote` and `quote_plus` of Python, forms of web pages, and programs that write small letters.
+/// The encodings of Python's `quote` and `quote_plus`, of HTML forms, and of programs that write
+/// lower-case digits.
 fn percent_encodings(value: &str) -> Vec<String> {
     let encode = |kept: &[u8], plus: bool, upper: bool| {
         let mut text = String::new();
@@ -99,7 +100,7 @@ fn percent_encodings(value: &str) -> Vec<String> {
     forms
 }
 
-/// As `repr`, `ascii` and JSON write it between their quotes.
+/// The escapes of `repr`, `ascii` and JSON between their quotes.
 fn escaped_forms(value: &str) -> Vec<String> {
     let json = serde_json::to_string(value).unwrap_or_default();
     let json = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or_default();

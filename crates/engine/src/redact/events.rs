@@ -1,14 +1,14 @@
-//! The events of one execution on their way out.
+//! Redacts the events of one execution before they are emitted.
 
 use super::{OutputRedactor, StreamRedactor};
 use types::{DisplayData, Event, OutputChunk};
 
-/// Both streams of output, each with what is held of it.
+/// Both output streams, each with its held bytes.
 pub(crate) struct EventRedactor {
     redactor: OutputRedactor,
     stdout: StreamRedactor,
     stderr: StreamRedactor,
-    /// When something was printed last.
+    /// Time of the last output.
     t: u64,
 }
 
@@ -26,7 +26,7 @@ impl EventRedactor {
                 emit_output(t, stream, &clean, tell);
             }
             Event::Result(DisplayData { data, main }) => {
-                // Code chooses the names of forms as well.
+                // Code chooses the names of representations as well.
                 let clean = |(form, value): (String, _)| {
                     (
                         self.redactor.redact_text(&form).into_owned(),
@@ -42,7 +42,7 @@ impl EventRedactor {
         }
     }
 
-    /// What was held, and turned out to be nothing else.
+    /// Emits the held bytes that turned out not to be a secret.
     pub(crate) fn finish(&mut self, mut tell: impl FnMut(Event)) {
         for stream in [types::OutputStream::Stdout, types::OutputStream::Stderr] {
             let left = self.stream(stream).finish();

@@ -1,4 +1,5 @@
-//! The forms of some values, as one automaton: the time of a search does not depend on what the values are.
+//! The encodings of some values as one automaton: the time of a search does not depend on the
+//! values.
 
 use super::encodings::encodings;
 use aho_corasick::automaton::{Automaton, StateID};
@@ -8,31 +9,31 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Error, ErrorCode, REDACTED_BYTES_MIN};
 
-/// Of a name in the place of a value, which may be much shorter and stand there often.
+/// Maximum length of a name that replaces a value. The value may be much shorter and occur often.
 const NAME_CHARS_MAX: usize = 32;
-/// All forms of the values of one sandbox: the automaton has up to 14 bytes for each byte, and three times
-/// that while it is made.
+/// Limit for all encodings of the values of one sandbox: the automaton takes up to 14 bytes per
+/// byte, and three times that while it is built.
 const FORM_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Line ends in a row where a text was wrapped: one of any kind.
+/// Consecutive line-break characters where a text was wrapped: one line end of any kind.
 const BREAK_BYTES_MAX: usize = 2;
 
 pub(super) struct SecretPatterns {
-    /// By value, so that the same one is there once.
+    /// Names by value, so that each value is stored once.
     pub(super) secrets: BTreeMap<String, String>,
     search: NFA,
     start: StateID,
-    /// In small letters and in order, each with its marker. A pattern of the automaton has the number of its
-    /// place here.
+    /// Lower-case and sorted, each with its marker. The number of a pattern in the automaton is its
+    /// index here.
     encodings: Vec<(Vec<u8>, Arc<str>)>,
-    /// Whether any form begins with these two bytes, which most places of a text rule out.
+    /// Whether any encoding begins with these two bytes; this rules out most positions of a text.
     pairs: Vec<bool>,
-    /// Line ends in a row that may stand inside of a value.
+    /// Consecutive line-break characters that may occur inside of a value.
     breaks_max: usize,
-    /// Whether any form begins with this byte.
+    /// Whether any encoding begins with this byte.
     firsts: [bool; 256],
 }
 
-/// The longest form that ends at some place.
+/// The longest encoding that ends at a position.
 pub(super) struct PatternMatch {
     pub(super) length: usize,
     pub(super) form: usize,
@@ -43,7 +44,7 @@ impl SecretPatterns {
         let mut bytes = 0;
         let mut all: BTreeMap<Vec<u8>, Arc<str>> = BTreeMap::new();
         for (value, name) in &secrets {
-            // It may stand in the name of a file.
+            // The marker may be part of a file name.
             let name: String = name.replace('/', "_").chars().take(NAME_CHARS_MAX).collect();
             let marker: Arc<str> = format!("[redacted:{name}]").into();
             for form in encodings(value) {
@@ -107,7 +108,7 @@ impl SecretPatterns {
         self.search.next_state(Anchored::No, state, byte.to_ascii_lowercase())
     }
 
-    /// Whether a form may begin with this byte, if the next one is that.
+    /// Whether an encoding may begin with `byte` followed by `next`.
     pub(super) fn may_begin(&self, byte: u8, next: Option<u8>) -> bool {
         let byte = byte.to_ascii_lowercase();
         match next {
@@ -127,7 +128,7 @@ impl SecretPatterns {
         found.max_by_key(|found| found.length)
     }
 
-    /// A form that begins with this text, which is in small letters.
+    /// An encoding that begins with this lower-case text.
     pub(super) fn beginning_with(&self, text: &[u8]) -> Option<usize> {
         let at = self.encodings.partition_point(|(form, _)| form.as_slice() < text);
         self.encodings.get(at).filter(|(form, _)| form.starts_with(text)).map(|_| at)
@@ -138,12 +139,12 @@ pub(super) fn is_break(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n')
 }
 
-/// As it is looked for: in small letters, and without line ends.
+/// The form that is searched for: lower-case, and without line breaks.
 fn one_line(form: &[u8]) -> Vec<u8> {
     form.iter().filter(|byte| !is_break(**byte)).map(u8::to_ascii_lowercase).collect()
 }
 
-/// The most line ends in a row.
+/// The maximum number of consecutive line-break characters.
 fn breaks(value: &str) -> usize {
     value.split(|sign| !matches!(sign, '\r' | '\n')).map(str::len).max().unwrap_or_default()
 }

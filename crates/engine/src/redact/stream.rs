@@ -1,4 +1,4 @@
-//! A text on its way out, in which values are looked for.
+//! Searches for secrets in a stream of output.
 
 use super::patterns::{SecretPatterns, is_break};
 use aho_corasick::automaton::StateID;
@@ -8,24 +8,25 @@ use std::ops::Range;
 use std::sync::Arc;
 use types::REDACTED_BYTES_MIN;
 
-/// Places at the end of a text at which the beginning of a value is looked for; if there are more, all is taken
-/// out.
+/// Positions at the end of a text at which the search looks for the beginning of a value; if there
+/// are more, all are removed.
 const ENDS_MAX: usize = 1024;
 
-/// Bytes that come in pieces. What may be the beginning of a value is held until the next one.
+/// Redacts bytes that arrive in pieces. Bytes that may be the beginning of a value are held until
+/// the next piece.
 ///
-/// Places are counted from the first byte, without line ends: those are put back where they were, unless
-/// they were inside of a value.
+/// Positions count from the first byte, without line breaks. Line breaks are put back where they
+/// were, unless they were inside of a value.
 pub(crate) struct StreamRedactor {
     patterns: Option<Arc<SecretPatterns>>,
     state: StateID,
-    /// What has arrived and is not let out, without its line ends.
+    /// Bytes that have arrived and are not emitted yet, without their line breaks.
     held: Vec<u8>,
-    /// The line ends among it, each with the place of the byte after it.
+    /// The line breaks among them, each with the position of the byte after it.
     breaks: VecDeque<(usize, u8)>,
-    /// The place of the first byte that is held.
+    /// The position of the first held byte.
     emitted: usize,
-    /// No value that may still come to its end begins before this place.
+    /// No value that may still be completed begins before this position.
     since: usize,
     /// The values that were found, in order.
     spans: VecDeque<RedactedSpan>,
@@ -33,10 +34,10 @@ pub(crate) struct StreamRedactor {
 
 struct RedactedSpan {
     range: Range<usize>,
-    /// Of the longest form among them.
+    /// Length of the longest encoding among them.
     length: usize,
     form: usize,
-    /// Whether its marker was let out already.
+    /// Whether its marker was emitted already.
     is_emitted: bool,
 }
 
@@ -60,7 +61,7 @@ impl StreamRedactor {
         Cow::Owned(clean)
     }
 
-    /// What is left. The beginning of a value is as much as there is of it.
+    /// Returns the remaining bytes. A value that the end cuts off is redacted as far as it goes.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let mut clean = Vec::new();
         let Some(patterns) = self.patterns.clone() else { return clean };
@@ -86,7 +87,7 @@ impl StreamRedactor {
         self.held.push(byte);
         if self.state == patterns.start() {
             self.since = at;
-            // A line end that comes next may be inside of a value.
+            // A line break that comes next may be inside of a value.
             let next = next.filter(|next| !is_break(*next));
             if !patterns.may_begin(byte, next) {
                 self.since = at + 1;
@@ -104,7 +105,8 @@ impl StreamRedactor {
         }
     }
 
-    /// A value goes on after the end of a line, but not after an empty line that it does not have itself.
+    /// A value may continue after a line break, but not after an empty line unless it contains one
+    /// itself.
     fn push_line_end(&mut self, patterns: &SecretPatterns, byte: u8) {
         let at = self.end();
         self.breaks.push_back((at, byte));
@@ -117,18 +119,19 @@ impl StreamRedactor {
         }
     }
 
-    /// The places before this one are decided.
+    /// The positions before this one are decided.
     fn decided_until(&self, patterns: &SecretPatterns) -> usize {
         let end = self.end();
         let longest = (end + 1).saturating_sub(patterns.length_max());
         let from = self.since.max(longest).clamp(self.emitted, end);
-        // A line is not held up by the few signs at its end; if it goes on as a value, that is taken out.
+        // The few characters at the end of a line do not delay it; if the text continues as a
+        // value, that part is removed.
         let is_line = self.breaks.back().is_some_and(|(place, _)| *place == end);
         let is_covered = self.spans.back().is_some_and(|cover| cover.range.end == end);
         if is_line && (is_covered || end - from < REDACTED_BYTES_MIN) { end } else { from }
     }
 
-    /// What is found later ends later.
+    /// A span that is found later ends later.
     fn add_span(&mut self, mut new: RedactedSpan) {
         while let Some(last) = self.spans.pop_back_if(|last| last.range.end > new.range.start) {
             new.range.start = new.range.start.min(last.range.start);
@@ -141,18 +144,18 @@ impl StreamRedactor {
         self.spans.push_back(new);
     }
 
-    /// Where a value begins that the end of the text has cut off, and which.
+    /// The position and pattern of a value that the end of the text has cut off.
     fn truncated_match(&self, patterns: &SecretPatterns) -> Option<(usize, usize)> {
         let from = self.since.max(self.emitted);
         let text = self.held.get(from - self.emitted..)?.to_ascii_lowercase();
         let last = (text.len() + 1).checked_sub(REDACTED_BYTES_MIN)?;
         let begins = |at: usize| Some((from + at, patterns.beginning_with(text.get(at..)?)?));
         let found = (0..last.min(ENDS_MAX)).find_map(begins);
-        // Nobody prints such a text by accident.
+        // No program prints such a text by accident.
         found.or_else(|| (last > ENDS_MAX).then_some((from + ENDS_MAX, usize::MAX)))
     }
 
-    /// Lets out what is before a place.
+    /// Emits everything before a position.
     fn emit_until(&mut self, patterns: &SecretPatterns, until: usize, clean: &mut Vec<u8>) {
         while let Some(cover) = self.spans.front_mut().filter(|it| it.range.start < until) {
             let end = cover.range.end.min(until);

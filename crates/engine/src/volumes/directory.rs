@@ -1,7 +1,7 @@
 //! A volume on the disk: a directory of plain files that only this program writes to.
 //!
-//! Sandboxes may be reading it at any moment, so a file is never changed: another one takes its
-//! place, whole, and on the disk before anybody is told.
+//! Sandboxes may read it at any moment, so a file is never changed in place: a complete new file
+//! replaces it, and it is synced to the disk before the change is reported.
 
 use sandbox::{FileError, check_name};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,35 +11,35 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// Files and directories: as many as can be brought out of a working directory.
+/// Limit of files and directories: as many as can be collected from a working directory.
 pub const VOLUME_FILES_MAX: usize = 2_000;
-/// In which memory is given out.
+/// The granularity of memory allocation.
 const PAGE_BYTES: u64 = 4096;
 /// Sandboxes run as other users, and must be able to read.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
-/// The mode of the directory around it: users of the host other than the server's cannot enter.
-/// Sandboxes see what is below by a mount.
+/// The mode of the parent directory: host users other than the server's cannot enter it. Sandboxes
+/// see the volumes below through a mount.
 const OUTER_MODE: u32 = 0o700;
-/// Sandboxes are shown volumes from here: they can enter it and not list it.
+/// Mode of the directory that sandboxes see volumes from: they can enter it but not list it.
 const BASE_MODE: u32 = 0o711;
-/// Files on their way; wiped at the start.
+/// Files being written; wiped at the start.
 const STAGING: &str = ".staging";
-/// Volumes that no record knows, in directories that are named by the time.
+/// Volumes without a record, in directories that are named by the time.
 const ASIDE: &str = ".aside";
 
 /// All volumes of a data directory.
 #[derive(Debug, Clone)]
 pub struct VolumeBase(PathBuf);
 
-/// One of them.
+/// One volume.
 #[derive(Debug, Clone)]
 pub struct VolumeDirectory {
     path: PathBuf,
     staging: PathBuf,
 }
 
-/// By which a file is known to be the same.
+/// Identifies an unchanged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
     pub size: u64,
@@ -67,7 +67,7 @@ pub enum VolumeFileError {
 }
 
 impl VolumeBase {
-    /// Makes the place for them, and removes what a server that was killed has left half-written.
+    /// Creates the directories, and removes the half-written files of a server that was killed.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         if let Some(outer) = path.parent() {
             create_directory(outer, OUTER_MODE)?;
@@ -85,8 +85,8 @@ impl VolumeBase {
         &self.0
     }
 
-    /// Moves every volume that is not known into a directory of this name, and tells how many. What
-    /// begins with a dot is no volume.
+    /// Moves every unknown volume into a directory of this name, and returns their number. An entry
+    /// whose name begins with a dot is no volume.
     pub fn set_aside(&self, is_known: impl Fn(&str) -> bool, into: &str) -> io::Result<usize> {
         let directory = self.0.join(ASIDE).join(into);
         let mut moved = 0;
@@ -106,7 +106,7 @@ impl VolumeBase {
         Ok(moved)
     }
 
-    /// Removes directories that volumes were moved into, by their names.
+    /// Removes directories of volumes that were set aside, by their names.
     pub fn remove_set_aside(&self, is_over: impl Fn(&str) -> bool) -> io::Result<()> {
         let entries = match fs::read_dir(self.0.join(ASIDE)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -140,7 +140,7 @@ impl VolumeDirectory {
         sync_directory(self.path.parent())
     }
 
-    /// All at once for whoever looks.
+    /// Deletes the volume atomically for readers.
     pub fn delete(&self) -> io::Result<()> {
         let aside = self.staging.join(Uuid::now_v7().to_string());
         match fs::rename(&self.path, &aside) {
@@ -168,7 +168,7 @@ impl VolumeDirectory {
         if about.is_file() { Ok((file, about.len())) } else { Err(missing()) }
     }
 
-    /// Puts a file there, in the place of one of the same name, if all of them fit the quota.
+    /// Writes or replaces a file, if all files together fit the quota.
     pub fn write(
         &self,
         name: &str,
@@ -190,7 +190,7 @@ impl VolumeDirectory {
         Ok((staged, file, written))
     }
 
-    /// And the directories that are empty then.
+    /// Removes a file, and the directories that are empty afterwards.
     pub fn remove(&self, name: &str) -> Result<(), VolumeFileError> {
         let mut change = VolumeTransaction::begin(self, u64::MAX)?;
         change.remove(name)?;
@@ -198,14 +198,14 @@ impl VolumeDirectory {
     }
 }
 
-/// Some files of a volume that change together. What is there is counted once, and what the
-/// directories say is on the disk when it is finished.
+/// A batch of changes to a volume. It counts the existing files once, and syncs the changed
+/// directories when it is finished.
 #[derive(Debug)]
 pub(crate) struct VolumeTransaction<'a> {
     volume: &'a VolumeDirectory,
     quota: u64,
     files: BTreeMap<String, FileStamp>,
-    /// Whose entries have changed.
+    /// Directories whose entries have changed.
     touched_directories: BTreeSet<PathBuf>,
 }
 
@@ -298,18 +298,18 @@ impl<'a> VolumeTransaction<'a> {
     }
 
     pub(crate) fn commit(self) -> io::Result<()> {
-        // One that was removed since has its parent here as well.
+        // A directory that was removed since has its parent in the set as well.
         let there = self.touched_directories.iter().filter(|directory| directory.is_dir());
         there.into_iter().try_for_each(|directory| sync_directory(Some(directory)))
     }
 }
 
-/// What a file takes in memory, where code has a copy of it.
+/// The memory that a file takes in a copy of the volume.
 fn charged_bytes(size: u64) -> u64 {
     size.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES)
 }
 
-/// Files and the directories that they are in.
+/// The number of files and of the directories that contain them.
 fn entries<'a>(names: impl Iterator<Item = &'a str>) -> usize {
     let mut all = BTreeSet::new();
     for name in names {
@@ -326,17 +326,17 @@ impl FileStamp {
     }
 }
 
-/// A file that nobody sees yet.
+/// A file that readers do not see yet.
 struct VolumeTempFile(PathBuf);
 
 impl Drop for VolumeTempFile {
     fn drop(&mut self) {
-        // It has moved to its place if all went well.
+        // After a success it has already been renamed.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// What is in a directory is on the disk.
+/// Syncs the entries of a directory to the disk.
 fn sync_directory(directory: Option<&Path>) -> io::Result<()> {
     directory.map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
@@ -350,7 +350,7 @@ fn list_files(
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         let about = match entry.metadata() {
-            // It went while we looked.
+            // It was removed during the listing.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             about => about?,
         };
@@ -407,7 +407,7 @@ mod tests {
         assert!(matches!(put(&volume, "a", &page.repeat(3)), Err(VolumeFileError::Full { .. })));
         assert_eq!(text(&volume, "a"), page);
         put(&volume, "b", "x").unwrap();
-        // It is small, and takes a page where code has it.
+        // The file is small, but takes a page in a copy of the volume.
         assert!(matches!(put(&volume, "c", "x"), Err(VolumeFileError::Full { bytes: 12_288, .. })));
         put(&volume, "a", "x").unwrap();
         assert!(fs::read_dir(&volume.staging).unwrap().next().is_none());

@@ -1,4 +1,4 @@
-//! An environment is whole or not there, made once, and right for the inside of a sandbox.
+//! An environment is complete or absent, built once, and correct for the inside of a sandbox.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -93,7 +93,7 @@ fn the_bytecode_is_believed_unseen_and_names_the_inside() {
         .output()
         .unwrap();
     let version = built.python.version;
-    // 1: made from a hash, and not to be checked against the source.
+    // 1: hash-based, and not checked against the source.
     let expected = format!(
         "1 /opt/env/lib/python{}.{}/site-packages/tabulate/__init__.py\n",
         version.major, version.minor
@@ -101,7 +101,7 @@ fn the_bytecode_is_believed_unseen_and_names_the_inside() {
     assert_eq!(String::from_utf8(said.stdout).unwrap(), expected);
 }
 
-/// The files with bytecode below, by their names and where they are on the disk.
+/// The bytecode files below, with their inode numbers.
 fn bytecode(environment: &BuiltEnvironment) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     walk(&environment.directory, &mut |path, metadata| {
@@ -124,7 +124,7 @@ fn what_two_environments_share_is_compiled_once() {
     assert_ne!(small.directory, other.directory);
 }
 
-/// A source that says something else than the one whose bytecode is kept, though a package may claim
+/// A source with other content than the one whose bytecode is cached, although a package may claim
 /// in its records that it is the same.
 #[test]
 fn bytecode_is_only_for_the_source_that_it_was_made_of() {
@@ -189,7 +189,7 @@ fn the_second_time_starts_no_process() {
     let world = World::without_uv();
     let first = world.ensure(&world::bare()).unwrap();
 
-    // A machine on which nothing could be found, had anybody to look.
+    // A host on which a search would find nothing.
     let mut empty = world.machine.clone();
     (empty.search_path, empty.pyenv_root, empty.uv_pythons) = (Vec::new(), None, None);
     let environments = Environments::open_on(world.data.path(), empty).unwrap();
@@ -364,7 +364,7 @@ fn a_named_python_outside_the_range_is_refused() {
     );
 }
 
-/// `atlas` is for one version of Python, which many machines do not have.
+/// `atlas` is for one version of Python, which many hosts do not have.
 #[test]
 fn a_machine_without_the_python_of_an_environment_says_how_to_get_it() {
     let mut world = World::without_uv();

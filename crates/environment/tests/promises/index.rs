@@ -1,4 +1,4 @@
-//! Packages and uv come from the index, and a machine that cannot reach it is told what to do.
+//! Packages and uv come from the index; if it is unreachable, the error says what to do.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -84,8 +84,8 @@ struct Request {
     authorized: bool,
 }
 
-/// An index that lists uv for every architecture and answers two requests, the second with
-/// something else. Gives its address, and the requests when both were made.
+/// An index that lists uv for every architecture and answers two requests, the second with forged
+/// content. Returns its address, and the requests after both were made.
 fn serve_forged_uv() -> (String, thread::JoinHandle<Vec<Request>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let index = format!("http://{}/simple", listener.local_addr().unwrap());

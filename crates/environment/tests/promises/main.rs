@@ -1,7 +1,7 @@
-//! What the crate promises, tried with the Pythons of this machine, with real packages, and with
-//! the ways in which both can be missing.
+//! The promises of the crate, tested with the Pythons of this host, with real packages, and with
+//! both missing.
 
-// Said although it is always so: it is how clippy knows that helpers may unwrap.
+// Always true in a test crate, but this is how clippy knows that helpers may unwrap.
 #![cfg(test)]
 
 mod building;

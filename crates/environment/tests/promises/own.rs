@@ -1,5 +1,5 @@
-//! Environments of people's own: locked by the real index, kept whole or not at all, and told by line
-//! what is wrong with them.
+//! Environments of users: locked by the real index, saved completely or not at all, with errors
+//! that name the line.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn order(requirements: &str) -> BuildRequest {
     BuildRequest { draft, lock: None, python: None }
 }
 
-/// Builds and keeps, as the command line does.
+/// Builds and saves, as the command line does.
 fn add(environments: &Environments, order: &BuildRequest) -> Result<Vec<String>, BuildError> {
     let prepared = environments.prepare(order, &mut |_| ())?;
     environments.save_definition(&prepared.recipe)?;
@@ -187,7 +187,7 @@ fn a_lock_that_is_not_whole_or_has_more_than_is_needed_is_refused() {
     let line = more.lines().count();
     let told = refused(wanted, &more);
     assert!(told.contains(&format!("line {line} of the lock has idna, which nothing")), "{told}");
-    // As many do it by hand: a file that is its own lock.
+    // A common manual form: a file that is its own lock.
     let told = add(&environments, &order(without_six)).unwrap_err().to_string();
     assert!(told.contains("`six` is not in the lock"), "{told}");
 
@@ -261,7 +261,7 @@ fn a_rebuild_that_fails_leaves_what_was_there() {
     assert_ne!(environments.stamp("mine"), before.0);
 }
 
-/// A directory with one wheel of six, fetched by uv as a real one.
+/// A directory with one wheel of six, downloaded by uv.
 fn wheels(world: &World) -> std::path::PathBuf {
     let wheels = world.data.path().join("wheels");
     let python = &world::pythons()[0].executable;

@@ -1,4 +1,4 @@
-//! What a script says that it needs, and what is said when it is not there.
+//! The requirements of a script, and the errors when they are missing.
 
 use belljar_environment::{Header, PackageVersion};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The world of a test: a data directory of its own, and a machine with what the test gives it.
+//! The setup of a test: a separate data directory, and a host with the given settings.
 
 #![allow(clippy::allow_attributes, reason = "whether it is dead depends on the test binary")]
 
@@ -13,7 +13,7 @@ use belljar_environment::{
 };
 use tempfile::TempDir;
 
-/// One small pure wheel that brings a program.
+/// One small pure wheel that contains a program.
 const SMALL: &str = r#"
     name = "small"
     python = ">=3.11"
@@ -23,7 +23,7 @@ const SMALL: &str = r#"
 const SMALL_LOCK: &str = "tabulate==0.9.0 \
     --hash=sha256:024ca478df22e9340661486f85298cff5f6dcdba14f3813e8830015b9ed1948f";
 
-/// Nobody listens on the port for discarding.
+/// No process listens on the discard port.
 pub(crate) const CLOSED_INDEX: &str = "http://127.0.0.1:9/simple";
 
 pub(crate) struct World {
@@ -32,7 +32,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// The machine as it is, but with the uv that Belljar would fetch.
+    /// The actual host, but with the uv that Belljar would download.
     pub(crate) fn new() -> Self {
         let mut world = Self::without_uv();
         world.machine.search_path.push(fetched_uv().to_owned());
@@ -45,12 +45,12 @@ impl World {
         Self { data: TempDir::new().unwrap(), machine }
     }
 
-    /// With its data in memory, where nothing takes long to be saved.
+    /// Puts its data into memory, where syncing is fast.
     pub(crate) fn in_memory(self) -> Self {
         Self { data: TempDir::new_in("/dev/shm").unwrap(), ..self }
     }
 
-    /// A machine whose uv is this shell script, which may use `$PREFIX`.
+    /// A host whose uv is this shell script, which may use `$PREFIX`.
     pub(crate) fn with_fake_uv(script: &str) -> Self {
         let mut world = Self::without_uv();
         world.add_fake_uv(script);
@@ -80,7 +80,7 @@ impl World {
         self.environments().ensure(definition, None, &mut |_| ())
     }
 
-    /// What was told on the way, and how it ended.
+    /// The reported progress, and the result.
     pub(crate) fn watch(
         &self,
         definition: &Definition,
@@ -90,7 +90,7 @@ impl World {
         (told, ended)
     }
 
-    /// The visible and hidden names where environments live, without the lock files.
+    /// The visible and hidden names in the directory of environments, without the lock files.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.data.path().join("environments"))
             .unwrap()
@@ -110,7 +110,7 @@ pub(crate) fn small_under_another_name() -> Definition {
     Definition::parse(&SMALL.replace("small", "other"), SMALL_LOCK).unwrap()
 }
 
-/// The lock of another file than the index has.
+/// A lock with a hash that the index does not have.
 pub(crate) fn small_with_a_wrong_hash() -> Definition {
     Definition::parse(SMALL, &SMALL_LOCK.replace("024ca4", "000000")).unwrap()
 }
@@ -125,7 +125,7 @@ pub(crate) fn pythons() -> Vec<PythonInstallation> {
     found
 }
 
-/// The directory of a uv that was fetched once for all tests of this process.
+/// The directory of a uv that was downloaded once for all tests of this process.
 fn fetched_uv() -> &'static Path {
     static FETCHED: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, directory) = FETCHED.get_or_init(|| {
@@ -138,7 +138,7 @@ fn fetched_uv() -> &'static Path {
     directory
 }
 
-/// All regular files and directories below, links not followed.
+/// All regular files and directories below, without following links.
 pub(crate) fn walk(directory: &Path, visit: &mut impl FnMut(&Path, fs::Metadata)) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

@@ -1,7 +1,7 @@
-//! Calls that are judged by what they ask for.
+//! Calls whose verdict depends on their arguments.
 //!
-//! Where a kernel without the feature has a well-known answer (EAFNOSUPPORT, ENOTTY, EINVAL), that
-//! is the answer here too: libraries are written for it. EPERM is for what is known and forbidden.
+//! Where a Linux kernel without the feature has a well-known error (EAFNOSUPPORT, ENOTTY, EINVAL),
+//! the filter returns it too, because libraries handle it. EPERM is for known, forbidden calls.
 
 use super::numbers::*;
 use super::{
@@ -25,7 +25,7 @@ const CORE: &[NamedValue] = values![RLIMIT_CORE];
 const OPEN_FILE_LOCKS: &[NamedValue] = values![F_OFD_SETLK F_OFD_SETLKW];
 const FCNTL_FORBIDDEN: &[NamedValue] = values![F_NOTIFY F_SETLEASE];
 const DIRECT: u32 = O_DIRECT as u32;
-/// The answer of a file system without direct I/O.
+/// The error of a file system without direct I/O.
 const NO_DIRECT: SyscallVerdict = SyscallVerdict::Errno(EINVAL);
 const URGENT: u32 = MSG_OOB as u32;
 const NOT_SUPPORTED: SyscallVerdict = SyscallVerdict::Errno(EOPNOTSUPP);
@@ -215,8 +215,8 @@ pub(super) const RULES: &[SyscallGroup] = &[
                 &[is(LEVEL, values![SOL_SOCKET]), is(OPTION_NAME, LOADS_CODE)],
                 SyscallVerdict::Errno(ENOPROTOOPT),
             ),
-            // Buffers of sockets are bounded by their defaults: what one socket can hold is known.
-            // To force another size (SO_SNDBUFFORCE) takes a capability.
+            // Socket buffers keep their default bounds, so the memory of one socket is known.
+            // Forcing another size (SO_SNDBUFFORCE) takes a capability.
             when(
                 &[is(LEVEL, values![SOL_SOCKET]), is(OPTION_NAME, BUFFER_SIZES)],
                 SyscallVerdict::Succeed,
@@ -243,7 +243,7 @@ pub(super) const RULES: &[SyscallGroup] = &[
         &[
             when(&[is(REQUEST, QUESTIONS_AND_FLAGS)], ALLOW),
             when(&[is(REQUEST, TERMINAL_INJECTION)], FORBIDDEN),
-            // What tmpfs answers; pathlib.Path.copy falls back on this errno and not on ENOTTY.
+            // The error of tmpfs; pathlib.Path.copy falls back on this errno and not on ENOTTY.
             when(&[is(REQUEST, values![FICLONE FICLONERANGE])], SyscallVerdict::Errno(EOPNOTSUPP)),
         ],
         SyscallVerdict::Errno(ENOTTY),
@@ -337,7 +337,7 @@ const PRIVILEGES: &[NamedValue] = values![
     PR_SET_PTRACER PR_CAP_AMBIENT PR_SET_SPECULATION_CTRL PR_SCHED_CORE
 ];
 
-/// "Which personality is mine?", for `personality`.
+/// The argument of `personality` that only queries the current one.
 const QUERY: u32 = u32::MAX;
 
 const NODE_TYPES: &[NamedValue] = values![0 S_IFREG S_IFIFO S_IFSOCK];

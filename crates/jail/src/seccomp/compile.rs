@@ -1,11 +1,11 @@
-//! Turns a [`Policy`] into classic BPF.
+//! Compiles a [`Policy`] to classic BPF.
 //!
-//! The program is a binary search over ranges of call numbers that share an answer. A chain of
-//! comparisons is as easy to write, but the kernel walks the program once per call number when it
-//! is loaded, and a chain took 200 µs to load where the tree took 60 µs.
+//! The program is a binary search over ranges of call numbers that share a verdict. A chain of
+//! comparisons is as easy to write, but Linux simulates the program once per call number when it
+//! loads it, and a chain took 200 µs to load where the tree took 60 µs.
 //!
-//! Instructions are produced from the last to the first. BPF only jumps forward, so every target
-//! is already in place when something wants to jump to it, and no offset is patched afterwards.
+//! The compiler emits instructions from the last to the first. BPF only jumps forward, so every
+//! target is already placed when a jump needs it, and no offset is patched afterwards.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use super::{
 /// The kernel's BPF_MAXINSNS.
 const MAX_INSTRUCTIONS: usize = 4096;
 
-/// AUDIT_ARCH_* of the table this policy was written for.
+/// AUDIT_ARCH_* of the architecture that this policy was written for.
 #[cfg(target_arch = "x86_64")]
 pub(super) const NATIVE_ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 pub(super) const NATIVE_ARCH: u32 = 0xc000_00b7;
 
-/// The answer to any call of another architecture (`int 0x80` on x86_64).
+/// The verdict for any call of another architecture (`int 0x80` on x86_64).
 const FOREIGN: SyscallVerdict = SyscallVerdict::Errno(libc::ENOSYS);
 
 /// Offsets into `struct seccomp_data`; the low half of an argument comes first (little endian).
@@ -139,7 +139,7 @@ fn check_arguments(call: &'static str, decision: &ArgumentCases) -> Result<(), C
     }
 }
 
-/// Code that has been placed, counted from the end of the program.
+/// Position of emitted code, counted from the end of the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct CodeLabel(usize);
 
@@ -147,9 +147,9 @@ struct CodeLabel(usize);
 struct ReverseAssembler {
     /// The last instruction of the program comes first.
     reversed: Vec<libc::sock_filter>,
-    /// The nearest place that gives each answer.
+    /// The nearest code that returns each verdict.
     answers: BTreeMap<SyscallVerdict, CodeLabel>,
-    /// The nearest place that makes each decision: calls of one group share it.
+    /// The nearest code for each decision: calls of one group share it.
     decisions: BTreeMap<*const ArgumentCases, CodeLabel>,
 }
 
@@ -222,7 +222,8 @@ impl ReverseAssembler {
         self.load(OFFSET_OF_ARGUMENTS + ARGUMENT_SIZE * index + half, compare)
     }
 
-    /// A `ret` costs as much as a jump to one, so a new one is made when the last is out of reach.
+    /// A `ret` costs as much as a jump to one, so a new one is emitted when the last is out of
+    /// reach.
     fn answer(&mut self, verdict: SyscallVerdict) -> CodeLabel {
         match self.answers.get(&verdict) {
             Some(label) if self.reaches(*label) => *label,
@@ -253,7 +254,7 @@ impl ReverseAssembler {
         if self.reaches(target) { target } else { self.goto(target) }
     }
 
-    /// Makes the code at `target` what the next instruction falls through to.
+    /// Makes the next instruction fall through to the code at `target`.
     fn next_is(&mut self, target: CodeLabel) {
         if self.distance(target) != 0 {
             self.goto(target);
@@ -265,7 +266,7 @@ impl ReverseAssembler {
         self.push(GOTO, distance)
     }
 
-    /// One less than a branch can do, because placing its other side may move it away by one.
+    /// One less than the reach of a branch, because placing its other side may move it by one.
     fn reaches(&self, target: CodeLabel) -> bool {
         self.distance(target) < usize::from(u8::MAX)
     }
@@ -295,7 +296,7 @@ impl ReverseAssembler {
     }
 }
 
-/// Whether the one way out of a case that does not hold has the argument of `test` loaded, as it is.
+/// Whether the single path out of a failed case has the unmasked argument of `test` loaded.
 fn has_loaded(case: &ArgumentCase, test: &ArgumentTest) -> bool {
     let argument = |test: &ArgumentTest| (test.argument.index, test.argument.half);
     match case.tests {

@@ -1,5 +1,5 @@
-//! Calls that allocate memory, as they differ between sandboxes whose memory a cgroup counts and
-//! sandboxes whose memory is added up from outside.
+//! Calls that allocate memory. Their rules differ between sandboxes whose memory a cgroup counts
+//! and sandboxes whose memory the supervisor adds up.
 
 use super::arguments::{ALLOW, FORBIDDEN, argument, bits, by_argument, values, when};
 use super::numbers::*;

@@ -4,7 +4,7 @@
 
 pub(super) use libc::*;
 
-// Since 424 a new call has the same number on every architecture.
+// Since number 424 a new call has the same number on every architecture.
 pub(super) const SYS_cachestat: c_long = 451;
 pub(super) const SYS_fchmodat2: c_long = 452;
 #[cfg(target_arch = "x86_64")]

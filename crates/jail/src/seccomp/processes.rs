@@ -1,4 +1,4 @@
-//! Calls that make a process or turn one into another program, as environments differ in them.
+//! Calls that create a process or execute another program. Their rules differ between environments.
 
 use super::arguments::{ALLOW, FORBIDDEN, ZERO, argument, bits, by_argument, values, when};
 use super::numbers::*;
@@ -7,7 +7,7 @@ use super::{NamedValue, Syscall, SyscallArgument, SyscallGroup, calls};
 
 const PROGRAMS: &[Syscall] = calls![SYS_execve SYS_execveat];
 const CLONE: &[Syscall] = calls![SYS_clone];
-/// Newer architectures have `clone` alone.
+/// Newer architectures have `clone` only.
 #[cfg(target_arch = "x86_64")]
 const FORKS: &[Syscall] = calls![SYS_fork SYS_vfork];
 #[cfg(target_arch = "aarch64")]
@@ -56,7 +56,7 @@ pub(super) const DENIED: &[SyscallGroup] = &[
 
 const FLAGS: SyscallArgument = argument(0, "flags");
 const THREAD: u32 = CLONE_THREAD as u32;
-/// A thread that has the descriptors of its process, as every library makes it.
+/// The flags of a thread that shares the descriptors of its process, as every library creates it.
 const CLONE_THREAD_AND_FILES: u32 = (CLONE_THREAD | CLONE_FILES) as u32;
 const FORBIDDEN_CLONE_FLAGS: u32 = (CLONE_NEWNS
     | CLONE_NEWCGROUP

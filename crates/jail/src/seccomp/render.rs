@@ -1,12 +1,12 @@
-//! The policy in words, for the golden file that shows every change of it to a reviewer.
+//! The policy as text, for the golden file that shows a reviewer every change of it.
 
 use std::fmt;
 
 use super::{ArgumentCase, ArgumentTest, Policy, SyscallGroup, SyscallRule, SyscallVerdict};
 
 impl Policy {
-    /// What happens to a call number, and why: one line, and one more for each case that its
-    /// arguments make.
+    /// Describes the verdict for a call number and its reason: one line, and one more for each case
+    /// of its arguments.
     pub fn describe(&self, number: u32) -> String {
         match self.find(number) {
             Some((name, group)) => line(number, name, &group.rule, group.why),

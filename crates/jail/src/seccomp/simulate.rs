@@ -1,8 +1,8 @@
-//! Classic BPF as seccomp runs it, for tests.
+//! A simulator of classic BPF as seccomp runs it, for tests.
 //!
-//! A probe from inside a sandbox cannot tell our refusal from a kernel that lacks the feature (on
-//! the build machines AF_ALG is not even compiled in), so the filter itself is run here. Written
-//! from the numbers in linux/bpf_common.h and not from the constants of `compile.rs`.
+//! A probe inside a sandbox cannot distinguish a refused call from a Linux kernel that lacks the
+//! feature (on the build machines AF_ALG is not even compiled in), so the tests run the filter
+//! itself. The simulator uses the numbers in linux/bpf_common.h, not the constants of `compile.rs`.
 
 use libc::sock_filter;
 
@@ -43,8 +43,8 @@ pub(super) enum ProgramDefect {
     RunsOffTheEnd,
 }
 
-/// The kernel's own checks (bpf_check_classic, seccomp_check_filter), for the opcodes we use.
-/// Jumps only go forward, so a program without these defects ends on every path.
+/// The checks of Linux (bpf_check_classic, seccomp_check_filter) for the opcodes in use. Jumps only
+/// go forward, so a program without these defects ends on every path.
 pub(super) fn verify(program: &[sock_filter]) -> Result<(), ProgramDefect> {
     if program.is_empty() || program.len() > 4096 {
         return Err(ProgramDefect::Length(program.len()));
@@ -69,7 +69,7 @@ pub(super) fn verify(program: &[sock_filter]) -> Result<(), ProgramDefect> {
     }
 }
 
-/// What the program returns; `visit` is told the position of each instruction on the way.
+/// Returns the program's result. Calls `visit` with the position of each executed instruction.
 pub(super) fn run(
     program: &[sock_filter],
     data: &SeccompData,

@@ -1,11 +1,11 @@
-//! Calls whose answer does not depend on their arguments, each group with its reason.
+//! Calls whose verdict does not depend on their arguments, each group with its reason.
 //!
-//! Three kinds of refusal: FORBIDDEN says EPERM, because pretending that Linux has no `mount` would
-//! only confuse; ABSENT says ENOSYS, and names calls that are left out on purpose although an
-//! unlisted call would get the same answer; PRETENDED says yes and does nothing.
+//! There are three kinds of refusal. FORBIDDEN returns EPERM, because pretending that Linux has no
+//! `mount` would only confuse. ABSENT returns ENOSYS, and names calls that are omitted on purpose
+//! although an unlisted call would get the same error. PRETENDED returns success and does nothing.
 //!
-//! A call belongs in ALLOWED when Python, its usual packages or glibc make it, and when nothing it
-//! can reach lies outside the sandbox's own namespaces, cgroup and limits.
+//! A call belongs in ALLOWED when Python, its common packages or glibc make it, and when it can
+//! reach nothing outside the sandbox's own namespaces, cgroup and limits.
 
 use super::numbers::*;
 use super::{Syscall, SyscallGroup, SyscallRule, SyscallVerdict, calls};
@@ -147,7 +147,7 @@ pub(super) const ALLOWED: &[SyscallGroup] = &[
     ),
 ];
 
-/// Calls that newer architectures no longer have; glibc on x86_64 still makes many of them.
+/// Calls that newer architectures lack; glibc on x86_64 still makes many of them.
 #[cfg(target_arch = "x86_64")]
 pub(super) const ALLOWED_ON_THIS_ARCH: &[SyscallGroup] = &[
     allow(

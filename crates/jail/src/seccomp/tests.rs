@@ -1,7 +1,7 @@
 //! Proofs about the filters, all in the simulator.
 //!
-//! `threats` holds the promises of docs/threat-model.md (T07, T08), `compiler` shows that the
-//! program says what the tables say.
+//! `threats` holds the promises of docs/threat-model.md (T07, T08); `compiler` shows that the
+//! program does what the tables say.
 
 mod compiler;
 mod threats;
@@ -27,7 +27,7 @@ fn native(number: libc::c_long, args: &[u64]) -> SeccompData {
     }
 }
 
-/// The program's answer, in the words of the table.
+/// The program's verdict, in the terms of the table.
 fn answer(program: &BpfProgram, data: &SeccompData) -> SyscallVerdict {
     match simulate::run(program.instructions(), data, |_| {}) {
         0x7fff_0000 => SyscallVerdict::Allow,
@@ -39,7 +39,7 @@ fn answer(program: &BpfProgram, data: &SeccompData) -> SyscallVerdict {
     }
 }
 
-/// The table's answer, read without the compiler.
+/// The table's verdict, computed without the compiler.
 fn judge(
     rule: Option<&SyscallRule>,
     unlisted: SyscallVerdict,

@@ -109,7 +109,7 @@ fn program_the_kernel_would_not_take_is_refused() {
     assert!(matches!(refused, CompileError::TooLong { instructions } if instructions > 10_000));
 }
 
-/// Every other number is judged by an argument with `values` values.
+/// Every other number is decided by an argument with `values` values.
 fn crowded(calls: u32, values: u32) -> Policy {
     policy(
         (0..calls)
@@ -168,7 +168,7 @@ fn agrees(policy: &Policy, samples: usize) {
     assert_eq!(missed, [0; 0], "instructions that no sample reached");
 }
 
-/// Random calls that lean towards the listed numbers and the values the rules know.
+/// Random calls, biased towards the listed numbers and the values in the rules.
 struct Dice {
     state: u64,
     listed: Vec<u32>,

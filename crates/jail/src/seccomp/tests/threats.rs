@@ -13,10 +13,10 @@ const MISSING: SyscallVerdict = SyscallVerdict::Errno(ENOSYS);
 /// What the upper half of a register may hold when only the lower half is the argument.
 const UPPER_HALVES: [u64; 4] = [0, 1 << 32, 0xdead_beef << 32, 0xffff_ffff << 32];
 
-/// Numbers past the newest call of any kernel we know.
+/// Numbers past the newest call of any known Linux release.
 const NUMBERS: u32 = 600;
 
-/// Every filter that user code may meet.
+/// Every filter that user code may run under.
 const SANDBOXES: [Policy; 4] = [
     Policy::sandbox(),
     Policy::sandbox().without_memory_cgroup(),
@@ -24,7 +24,7 @@ const SANDBOXES: [Policy; 4] = [
     Policy::sandbox().without_memory_cgroup().without_processes(),
 ];
 
-/// What glibc asks `clone` for.
+/// The flags that glibc passes to `clone` for a thread.
 const THREAD: c_int = CLONE_VM
     | CLONE_FS
     | CLONE_FILES
@@ -123,7 +123,7 @@ fn t08_syscall_matrix_filter() {
     assert_golden("syscalls", &text);
 }
 
-/// What an environment without processes answers otherwise, and nothing besides.
+/// The verdicts that differ in an environment without processes.
 #[test]
 fn t08_syscall_matrix_filter_without_processes() {
     let policy = Policy::sandbox().without_processes();
@@ -150,7 +150,7 @@ fn assert_golden(name: &str, text: &str) {
     );
 }
 
-/// The golden file is written from the tables; this is what makes it true of the program.
+/// The golden file is rendered from the tables; this test shows that the program agrees with it.
 #[test]
 fn t08_every_number_is_answered_as_the_table_says() {
     for policy in SANDBOXES {
@@ -183,7 +183,7 @@ fn t08_nothing_kills() {
     }
 }
 
-/// Whether `clone` is answered so for these flags, whatever the upper half of the register holds.
+/// Asserts the verdict of `clone` for these flags, for any upper half of the register.
 fn clone_is(program: &BpfProgram, flags: c_int, expected: SyscallVerdict) {
     for upper in UPPER_HALVES {
         let flags = flags as u32 as u64 | upper;
@@ -203,7 +203,7 @@ fn t08_clone_makes_threads_and_processes_but_no_namespaces() {
     assert_eq!(answer(&program, &native(SYS_clone3, &[0, 88])), MISSING);
 }
 
-/// Only the descriptors of a process are counted, and a look at its first thread shows them.
+/// The supervisor counts only the descriptors of a process, as its first thread shows them.
 #[test]
 fn t137_no_thread_has_descriptors_that_its_process_does_not_show() {
     for policy in SANDBOXES {
@@ -221,8 +221,8 @@ fn t137_no_thread_has_descriptors_that_its_process_does_not_show() {
     }
 }
 
-/// Locks of a process go with its descriptors, by which they are counted. Those of an open file stay
-/// while it is on its way in a message.
+/// POSIX locks end with the descriptors of their process, by which they are counted. Locks of an
+/// open file description stay while the file is in transit in a message.
 #[test]
 fn t141_there_are_no_locks_that_nobody_can_count() {
     for policy in SANDBOXES {
@@ -238,7 +238,7 @@ fn t141_there_are_no_locks_that_nobody_can_count() {
 fn t08_without_processes_there_are_threads_and_nothing_else() {
     let program = compile(&Policy::sandbox().without_processes()).unwrap();
     clone_is(&program, THREAD, ALLOW);
-    // Sharing everything, as a thread does, makes no thread.
+    // A process that shares everything, as a thread does, is still no thread.
     for process in [FORK, VFORK, THREAD & !CLONE_THREAD, 0, SIGCHLD] {
         clone_is(&program, process, REFUSED);
     }
@@ -279,7 +279,7 @@ fn t08_upper_half_of_an_ioctl_request_changes_nothing() {
     }
 }
 
-/// For each call judged by its arguments: the harmless twin, what is refused, and how.
+/// For each call with argument rules: an allowed variant, the refused one, and its errno.
 #[test]
 fn t08_refused_and_harmless_twins() {
     let fifo = (S_IFIFO | 0o600) as u64;
@@ -313,9 +313,9 @@ fn t08_refused_and_harmless_twins() {
     }
 }
 
-/// What `strace -f` saw of CPython 3.13, glibc, numpy, pandas, matplotlib and a few shell tools.
-/// A filter that is too tight is an outage, so each of them must be possible, except where the
-/// caller was watched to fall back.
+/// Calls that `strace -f` saw of CPython 3.13, glibc, numpy, pandas, matplotlib and a few shell
+/// tools. A filter that is too tight is an outage, so each of them must be allowed, except where
+/// the caller was seen to fall back.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn t08_what_python_calls_is_possible() {
@@ -349,7 +349,7 @@ fn t08_init_can_only_wait_and_end() {
     }
 }
 
-/// What is refused, by name, with the nearest thing that is not.
+/// Refused options by name, each with the nearest allowed one.
 #[test]
 fn t91_options_that_reach_around_limits_are_refused_and_their_twins_are_not() {
     let program = sandbox();
