@@ -1,5 +1,7 @@
 //! The shape of the workspace, held by tests and not by reviewers.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,11 @@
 //! Promises about the whole system, in the words of the person who uses it.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
 
 #[path = "../harness/mod.rs"]
 mod harness;

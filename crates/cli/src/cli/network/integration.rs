@@ -105,7 +105,7 @@ pub(super) struct IntegrationContentArgs {
 
 impl IntegrationContentArgs {
     /// What was not given is not in it.
-    fn to_json(self) -> Value {
+    fn into_json(self) -> Value {
         let secrets = match (self.all_secrets, self.no_secrets) {
             (true, _) => Some(json!("all")),
             (_, true) => Some(json!("none")),
@@ -125,7 +125,7 @@ impl IntegrationContentArgs {
 pub(super) async fn run(remote: &Remote, verb: Command) -> Result<(), CliError> {
     match verb {
         Command::New { name, content } => {
-            let mut body = content.to_json();
+            let mut body = content.into_json();
             body["name"] = name.into();
             if body["allowed_network_rules"].is_null() {
                 body["allowed_network_rules"] = json!([]);
@@ -133,7 +133,7 @@ pub(super) async fn run(remote: &Remote, verb: Command) -> Result<(), CliError> 
             remote.show(ApiRequest::post(ResourceKind::Integration.path()).json(&body)).await
         }
         Command::Set { integration, content } => {
-            update_integration(remote, &integration, content.to_json()).await
+            update_integration(remote, &integration, content.into_json()).await
         }
         Command::Ls(list) => {
             remote.list(ApiRequest::get(ResourceKind::Integration.path()), list, COLUMNS).await
