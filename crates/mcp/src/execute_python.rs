@@ -1,4 +1,4 @@
-//! `execute_python`: a complete script in, a compact result out.
+//! `execute_python`: runs a complete script and returns a compact result.
 
 use crate::arguments;
 use crate::run_result::{PythonResult, json_object};
@@ -29,7 +29,7 @@ struct ExecutePythonArguments {
     timeout: Option<u64>,
 }
 
-/// A call that was understood.
+/// A parsed call.
 pub(crate) struct ExecutePythonCall {
     pub(crate) session: Option<SandboxId>,
     pub(crate) request: ExecuteRequest,

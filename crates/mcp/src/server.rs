@@ -1,4 +1,4 @@
-//! What a client can ask, and who answers it.
+//! The MCP server: dispatches the requests of a client.
 
 use crate::approval::{self, ApprovalElicitation, CalledTool};
 use crate::caller::McpCaller;
@@ -27,31 +27,31 @@ const INSTRUCTIONS: &str = "Python in an isolated sandbox: compute with execute_
 Pass files by URL and never paste their content. Read the traceback of a failure, correct the code and run \
 it again, at most twice. Never invent a result.";
 
-/// Between two looks whether a client that waits for news is still there.
+/// Interval between checks whether a subscribed client is still connected.
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How this door behaves.
+/// Options of the MCP server.
 #[derive(Debug, Clone)]
 pub struct McpOptions {
-    /// A call that takes longer becomes a task, for clients that take tasks.
+    /// A call that takes longer becomes a task, for clients that support tasks.
     pub task_after: Duration,
-    /// Where people find what a client cannot show; absent if there is no such place.
+    /// URL where users answer approvals that a client cannot show; absent if there is none.
     pub base_url: Option<String>,
 }
 
-/// One for a client, or one for each request.
+/// One instance per client, or per request.
 #[derive(Debug)]
 pub struct McpServer {
     service: Arc<Service>,
     agents: Arc<Agents>,
-    /// The only one who can be asking, where there is only one.
+    /// The caller, if the process has only one.
     fixed_caller: Option<McpCaller>,
     options: McpOptions,
-    /// Its client is told of changes already.
+    /// Whether the client is already notified of tool changes.
     notifies_tool_changes: AtomicBool,
 }
 
-/// For another client.
+/// Creates an instance for another client.
 impl Clone for McpServer {
     fn clone(&self) -> Self {
         Self::new(Arc::clone(&self.agents), self.fixed_caller.clone(), self.options.clone())
@@ -76,13 +76,14 @@ impl McpServer {
         McpCaller::from_extensions(&context.extensions, self.fixed_caller.as_ref())
     }
 
-    /// For a client that can come back for what it was promised.
+    /// The delay after which a call becomes a task; `None` if the client does not support tasks.
     fn task_after(&self, context: &Context) -> Option<Duration> {
         let can = context.client_capabilities().is_some_and(|can| can.supports_tasks());
         can.then_some(self.options.task_after)
     }
 
-    /// A run that may become a task is on record before it starts: its id is told while it runs.
+    /// A run that may become a task is recorded before it starts, since its id is sent while it
+    /// runs.
     fn submit_options(&self, asker: &McpCaller, context: &Context) -> SubmitOptions {
         let announced = self.task_after(context).is_some();
         SubmitOptions {
@@ -208,7 +209,7 @@ impl McpServer {
                 error_result(&problem).into()
             }
             WaitOutcome::Task(record) => task::create_task_result(&record).into(),
-            // Nobody hears it.
+            // No client reads this response.
             WaitOutcome::Cancelled(id) => {
                 CallToolResult::error(vec![ContentBlock::text(format!("{id} was cancelled"))])
                     .into()
@@ -216,8 +217,8 @@ impl McpServer {
         }
     }
 
-    /// Carries out the answer that a client of the newer era has come back with, if it has one: to a
-    /// question that was about this very call.
+    /// Applies the answer in a repeated call of a client of the current revision, if there is one.
+    /// The answer must belong to an approval of exactly this call.
     async fn resume_approval(
         &self,
         asker: &McpCaller,
@@ -296,7 +297,7 @@ impl McpServer {
                 .filter(|tool| !ours.contains(&tool.name.as_str().into()))
                 .map(tools::tool_definition),
         );
-        // The same list is the same text, which a client may have paid for already.
+        // A stable order gives equal text, which a client may have in its prompt cache.
         listed.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(listed)
     }
@@ -310,7 +311,7 @@ fn internal_error(refused: &RequestError) -> ErrorData {
     ErrorData::internal_error(refused.error.message.clone(), None)
 }
 
-/// Tells a client that it should list the tools again, until it has gone.
+/// Notifies a client of tool changes until it disconnects.
 async fn notify_tool_changes(service: Arc<Service>, caller: Arc<Caller>, peer: Peer<RoleServer>) {
     let mut news = std::pin::pin!(service.tool_changes(&caller));
     while !peer.is_transport_closed() {
@@ -431,7 +432,7 @@ impl ServerHandler for McpServer {
         Ok(GetTaskResult::new(task::detailed_task(&execution)))
     }
 
-    /// No task of ours asks for anything, so every answer is one to be ignored.
+    /// No task of Belljar requests input, so every answer is ignored.
     async fn update_task(
         &self,
         request: UpdateTaskParams,
@@ -458,7 +459,7 @@ impl ServerHandler for McpServer {
         if let Ok(asker) =
             McpCaller::from_extensions(&context.extensions, self.fixed_caller.as_ref())
         {
-            // Without their place: listening is no request that is under way.
+            // Without the rate-limit permit: a subscription is no request in flight.
             tokio::spawn(notify_tool_changes(
                 Arc::clone(&self.service),
                 asker.caller,
