@@ -16,26 +16,26 @@ const PLAN: &str = "plan";
 const STEPS_MAX: usize = 12;
 const STEP_CHARS_MAX: usize = 500;
 
-/// What is to be done.
+/// A request to solve with code.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CodeTask<'a> {
     pub(crate) request: &'a str,
     pub(crate) context: Option<&'a str>,
-    /// Names of files that were brought for it.
+    /// Names of the uploaded files.
     pub(crate) files: &'a [String],
-    /// Rounds that it may take, if somebody has said so.
+    /// Round limit, if the request sets one.
     pub(crate) rounds: Option<u32>,
 }
 
-/// What came of it.
+/// Result of a code task.
 #[derive(Debug)]
 pub(crate) struct CodeTaskResult {
     pub(crate) answer: String,
-    /// What the last code ended with, if it failed, or why the answer is not the model's.
+    /// The error of the last code, if it failed, or why the model's answer was withheld.
     pub(crate) error: Option<Error>,
 }
 
-/// Plans, writes code and runs it, and answers.
+/// Plans, writes and runs code, and answers.
 pub(crate) async fn run_code_task(
     walk: &mut AgentLoop<'_>,
     tools: &mut Toolbox,
@@ -48,7 +48,7 @@ pub(crate) async fn run_code_task(
     walk.budget.rounds = task.rounds.unwrap_or_else(|| RunBudget::rounds_for_steps(plan.len()));
     let numbered = (1..).zip(&plan).map(|(number, step)| format!("{number}. {step}"));
     let steps = numbered.collect::<Vec<_>>().join("\n");
-    // The model has said it, so that it is no ground for a number.
+    // The plan is the model's own text, so it does not ground numbers.
     let text = prompts::fill(prompts::PLANNED, "plan", &steps);
     talk.messages.push(Message::Model { text, calls: Vec::new() });
     talk.push_user(prompts::START.trim_end());
@@ -63,12 +63,12 @@ pub(crate) async fn run_code_task(
     })
 }
 
-/// What is said instead of an answer that is not passed on.
+/// The text that replaces a withheld answer.
 pub(crate) fn no_result_answer(fault: &Error) -> String {
     prompts::fill(prompts::NO_RESULT, "error", &fault.message)
 }
 
-/// What the model says at the end. Numbers that it has not had computed are given back to it.
+/// The final answer of the model. It is asked again if its numbers were not computed.
 async fn final_answer(
     walk: &mut AgentLoop<'_>,
     tools: &mut Toolbox,
@@ -80,7 +80,7 @@ async fn final_answer(
         walk.unverified = rounds(tools) == before;
         let said = match walk.run(prompts::CODE.trim_end(), talk, tools).await? {
             LoopOutcome::Answered(said) => said,
-            // The interpreter is patient: it has waited for the answer itself.
+            // The interpreter has already waited for the approval itself.
             LoopOutcome::NeedsApproval => return Err(RunError::Cancelled),
         };
         if rounds(tools) > before || talk.grounds_numbers_of(&said) {
@@ -115,7 +115,8 @@ async fn make_plan(
     Ok(if steps.is_empty() { vec![request.to_owned()] } else { steps })
 }
 
-/// As it was asked for, or as models write a list that cannot call a tool.
+/// The steps of the requested tool call, or of a list in text, as models without tool calls write
+/// it.
 fn parse_steps(answer: &ModelResponse) -> Vec<String> {
     let called = answer.calls.iter().find(|call| call.name == PLAN);
     let listed = called.map(|call| string_items(&call.arguments["steps"])).unwrap_or_default();

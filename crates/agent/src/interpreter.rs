@@ -1,4 +1,4 @@
-//! The live session of a run: code that a model wrote runs in it, round by round.
+//! The live session of a run, in which the model's code runs round by round.
 
 use crate::agent_loop::AgentLoop;
 use crate::observation::{ExecutionObservation, ToolOutcome, error_of, is_failed};
@@ -18,25 +18,25 @@ use types::{
 #[derive(Debug)]
 pub(crate) struct Interpreter {
     pub(crate) session: Session,
-    /// That were brought for it.
+    /// Names of the uploaded files.
     pub(crate) files: Vec<String>,
-    /// What the code is to do, step by step; none if nobody has planned.
+    /// Steps of the plan; empty if there is no plan.
     pub(crate) plan: Vec<String>,
     pub(crate) rounds: Vec<Round>,
-    /// Whether the run waits while a person is asked. If not, it ends and is gone on from later.
+    /// Whether the run waits for an approval. If not, the run ends and is continued later.
     pub(crate) waits_for_approval: bool,
-    /// The step that comes next.
+    /// The next step.
     step: usize,
-    /// What the last round ended with, if it failed.
+    /// The error of the last round, if it failed.
     last_error: Option<Error>,
-    /// Code that has begun, and when.
+    /// Running code, and its start time.
     running: Option<(String, Instant)>,
 }
 
-/// What came of some code.
+/// Result of one round.
 pub(crate) enum RoundOutcome {
     Round(ToolOutcome),
-    /// A person is asked about it first.
+    /// The code needs an approval first.
     NeedsApproval {
         approval_id: ApprovalId,
         execution_id: ExecutionId,
@@ -58,7 +58,7 @@ impl Interpreter {
         }
     }
 
-    /// The steps of another request in the same session.
+    /// Sets the steps of another request in the same session.
     pub(crate) fn set_plan(&mut self, plan: Vec<String>) {
         self.plan = plan;
         self.step = 0;
@@ -68,7 +68,7 @@ impl Interpreter {
         self.last_error.as_ref()
     }
 
-    /// Runs it as the next round. `step` is the one that the model says it is about, from one.
+    /// Runs code as the next round. `step` is the step that the model names, from one.
     pub(crate) async fn run_round(
         &mut self,
         walk: &mut AgentLoop<'_>,
@@ -108,7 +108,7 @@ impl Interpreter {
         RoundOutcome::Round(self.record_round(walk, since, code, ended))
     }
 
-    /// Writes down what came of it, and tells it.
+    /// Records the result of a round, and returns it for the model.
     pub(crate) fn record_round(
         &mut self,
         walk: &mut AgentLoop<'_>,
@@ -171,7 +171,7 @@ impl Interpreter {
         self.running.is_some()
     }
 
-    /// Writes down code that was stopped with the run: what it has done is not known.
+    /// Records code that was stopped with the run: its effects are unknown.
     pub(crate) fn record_stopped(&mut self, walk: &mut AgentLoop<'_>) {
         let Some((code, since)) = self.running.take() else { return };
         let fault = Error::new(ErrorCode::Cancelled, "it was stopped in the middle, with the run");
@@ -184,8 +184,8 @@ impl Interpreter {
     }
 }
 
-/// Waits until somebody has answered and what they allowed has run. Nobody is asked any more if the
-/// run ends before.
+/// Waits until the approval is answered and the allowed code has run. If the run ends first, the
+/// approval is withdrawn.
 async fn await_approval(
     walk: &AgentLoop<'_>,
     execution: &Execution,
@@ -200,7 +200,7 @@ async fn await_approval(
     walk.service.execution(&walk.caller, execution.id).await
 }
 
-/// Hears them to the last.
+/// Reads all remaining events.
 pub(crate) async fn drain_events(events: &mut (impl Stream<Item = NumberedEvent> + Unpin)) {
     while let Some((_, event)) = events.next().await {
         if matches!(*event, Event::End { .. }) {
@@ -209,8 +209,8 @@ pub(crate) async fn drain_events(events: &mut (impl Stream<Item = NumberedEvent>
     }
 }
 
-/// An execution that somebody was asked about: it is withdrawn, or stopped, when nobody waits for it
-/// any more.
+/// An execution that needs an approval. Dropping the guard withdraws the approval or stops the
+/// execution.
 pub(crate) struct ApprovalGuard {
     service: Arc<Service>,
     caller: Caller,

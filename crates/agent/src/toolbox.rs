@@ -1,4 +1,4 @@
-//! The tools of a run: what a model is offered, and who does what it calls.
+//! The tools of a run: their definitions for the model, and the handlers of its calls.
 
 use crate::agent_loop::{AgentLoop, RunError};
 use crate::code_task;
@@ -24,35 +24,35 @@ use types::{
     ToolUse,
 };
 
-/// As a run of code calls it: the code of one step.
+/// The tool of a code run: runs the code of one step.
 pub(crate) const RUN_PYTHON: &str = "run_python";
-/// As an agent calls it.
+/// The tool of an agent that runs code.
 pub const CODE_EXECUTION: &str = "code_execution";
-/// What the tools of skills are.
+/// The kind of the skill tools.
 const SKILL: &str = "skill";
-/// Another name of it.
+/// An alias of `code_execution`.
 pub const CODE_INTERPRETER: &str = "code_interpreter";
 
 #[derive(Debug, Default)]
 pub(crate) struct Toolbox {
     pub(crate) interpreter: Option<Interpreter>,
-    /// Absent in a run of code, which has the interpreter alone.
+    /// Absent in a code run, which has only the interpreter.
     pub(crate) agent: Option<AgentId>,
     pub(crate) tools: Vec<OfferedTool>,
     pub(crate) skills: Skills,
     pub(crate) tool_choice: ToolChoice,
-    /// Whether the model has called anything.
+    /// Whether the model has called a tool.
     pub(crate) has_called: bool,
 }
 
-/// What came of a call.
+/// Outcome of a call.
 pub(crate) enum CallOutcome {
     Done(ToolResult),
-    /// Somebody has to be asked.
+    /// The call needs an approval.
     NeedsApproval(PendingApproval),
 }
 
-/// Who does what was called.
+/// The handler of a call.
 enum ToolHandler<'a> {
     Code,
     LoadSkill,
@@ -62,7 +62,7 @@ enum ToolHandler<'a> {
 }
 
 impl Toolbox {
-    /// The interpreter alone.
+    /// A toolbox with only the interpreter.
     pub(crate) fn for_code(interpreter: Interpreter) -> Self {
         Self { interpreter: Some(interpreter), ..Self::default() }
     }
@@ -82,7 +82,8 @@ impl Toolbox {
         }
     }
 
-    /// What the model is offered now: where it has to choose among some tools, those at first.
+    /// The tools that the model is offered now. If it must choose among certain tools, only those
+    /// at first.
     pub(crate) fn tool_definitions(&self) -> Vec<ToolDefinition> {
         let mut offers = self.all_definitions();
         if let ToolChoice::Tools(names) = &self.tool_choice
@@ -106,7 +107,7 @@ impl Toolbox {
         code.into_iter().chain(tools).chain(self.skills.tool_definitions()).collect()
     }
 
-    /// Whoever must call a tool has done so once: it could never answer otherwise.
+    /// A required call is required only once: otherwise the model could never answer.
     pub(crate) fn call_mode(&self) -> ToolCallMode {
         match &self.tool_choice {
             _ if self.has_called => ToolCallMode::Auto,
@@ -141,15 +142,15 @@ impl Toolbox {
         self.skills.tool_definitions().iter().any(|offer| offer.name == name)
     }
 
-    /// Those that share nothing run side by side. What comes of each is in the conversation as soon
-    /// as it is known: the run may be stopped before the others are over.
+    /// Calls that share nothing run concurrently. Each result is added to the conversation at once,
+    /// since the run may be stopped before the other calls end.
     pub(crate) async fn call_all(
         &mut self,
         walk: &mut AgentLoop<'_>,
         talk: &mut Conversation,
         calls: Vec<ToolCall>,
     ) -> Result<(), RunError> {
-        // None of them is begun if not all of them may be.
+        // Start none of the calls unless the budget allows all of them.
         for _ in &calls {
             walk.usage.begin_round(&walk.budget)?;
         }
@@ -168,7 +169,7 @@ impl Toolbox {
         Ok(())
     }
 
-    /// Calls in sandboxes of their own, all at once.
+    /// Runs calls in separate sandboxes, concurrently.
     async fn call_isolated(
         &self,
         walk: &mut AgentLoop<'_>,
@@ -197,7 +198,7 @@ impl Toolbox {
         tool.in_session && self.interpreter.is_some()
     }
 
-    /// `asked` is what the model that calls was told.
+    /// `asked` is the input of the calling model.
     async fn call_one(
         &mut self,
         walk: &mut AgentLoop<'_>,
@@ -241,7 +242,7 @@ impl Toolbox {
         prompts::fill(&said, "tools", &tools)
     }
 
-    /// Code as it is, or what is wanted of code that is still to be written.
+    /// Runs code, or lets the model write code for a request.
     async fn run_code(
         &mut self,
         walk: &mut AgentLoop<'_>,
@@ -325,13 +326,13 @@ impl Toolbox {
         }
     }
 
-    /// What a call that runs code is for: that of a skill's script, or of code in either name.
+    /// Describes a call that runs code: a skill's script, or code under either tool name.
     fn code_description(&self, name: &str) -> String {
         let script = self.skills.tool_definitions().into_iter().find(|offer| offer.name == name);
         script.unwrap_or_else(code_execution_tool).description
     }
 
-    /// A plan and its rounds inside the run of an agent, in its session and within its budget.
+    /// Runs a plan and its rounds inside an agent run, in the same session and budget.
     async fn run_code_task(
         &mut self,
         walk: &mut AgentLoop<'_>,
@@ -382,12 +383,12 @@ impl Toolbox {
     }
 }
 
-/// The interpreter of an agent in the hands of one request, which waits for whoever is asked. The
-/// agent has it back whatever becomes of that, with what was done.
+/// The interpreter of an agent, borrowed for one request that waits for approvals. On drop the
+/// agent gets it back, with all rounds, whatever the outcome.
 struct BorrowedInterpreter<'a> {
     owner: &'a mut Toolbox,
     tools: Toolbox,
-    /// That were brought for the agent.
+    /// Names of the agent's uploaded files.
     files: Vec<String>,
 }
 
@@ -405,13 +406,13 @@ impl Drop for BorrowedInterpreter<'_> {
         self.owner.interpreter = self.tools.interpreter.take();
         if let Some(interpreter) = &mut self.owner.interpreter {
             interpreter.waits_for_approval = false;
-            // What comes next belongs to no step of this plan.
+            // Later code belongs to no step of this plan.
             interpreter.set_plan(Vec::new());
         }
     }
 }
 
-/// What came of a call of a tool: it is over, or waits for a person.
+/// A tool call that ended, or waits for an approval.
 enum ToolExecution {
     Ended(Box<Execution>),
     NeedsApproval(Box<Execution>),
@@ -447,7 +448,7 @@ fn record_tool_execution(
     }
 }
 
-/// Tells what came of a tool.
+/// Records the end of a tool call.
 pub(crate) fn record_ended(
     walk: &mut AgentLoop<'_>,
     since: Instant,
@@ -504,7 +505,7 @@ pub(crate) fn record_outcome(
     tool_result(call, told)
 }
 
-/// A skill that could not be loaded would have computed nothing.
+/// A skill that failed to load would have computed nothing, so it leaves no error to verify.
 fn skill_outcome(loaded: Result<String, String>) -> ToolOutcome {
     match loaded {
         Ok(text) => ToolOutcome::from_text(text),
@@ -517,7 +518,7 @@ pub(crate) fn tool_result(call: &ToolCall, told: ToolOutcome) -> ToolResult {
     ToolResult { call_id: call.id.clone(), name: call.name.clone(), text, failed }
 }
 
-/// Whoever has to call a tool has it.
+/// Checks that the agent has the tool that it must call.
 pub(crate) fn check_choice(work: &ResolvedAgent, skills: &Skills) -> Result<(), Error> {
     let code = work.code_execution.enabled.then(|| CODE_EXECUTION.to_owned());
     let tools = work.tools.iter().map(|tool| tool.name.clone());
