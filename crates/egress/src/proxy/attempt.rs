@@ -1,7 +1,7 @@
-//! One attempt to reach somebody, from the moment when it is known whom.
+//! One attempt to connect, from the moment its destination is known.
 //!
-//! It is written down however it ends: also if the client hangs up or the sandbox ends while a host
-//! is being asked, which may have heard all of it by then.
+//! It is logged however it ends: even if the client disconnects or the sandbox ends during a
+//! request, which the host may have received by then.
 
 use super::ProxyClient;
 use super::allowed_route::AllowedRoute;
@@ -13,11 +13,11 @@ use http::Request;
 use policy::Destination;
 use std::sync::Arc;
 
-/// An attempt under way. If nobody says how it ended, it was not finished.
+/// An attempt in progress. If it is dropped without an outcome, it is logged as unfinished.
 pub(super) struct PendingAttempt {
     sandbox: Arc<ProxyClient>,
     destination: Destination,
-    /// What opens it, as soon as that is decided.
+    /// What allows it, once that is decided.
     allowed_by: Option<String>,
     is_recorded: bool,
 }
@@ -31,14 +31,14 @@ impl PendingAttempt {
         &self.destination
     }
 
-    /// Decides by the rules of now.
+    /// Checks the attempt against the current policy.
     pub(super) async fn authorize(&mut self, scheme: Scheme) -> Result<AllowedRoute, EgressError> {
         self.allowed_by = None;
         let way = self.sandbox.current_policy().await?;
         self.authorize_with(way, scheme)
     }
 
-    /// Decides by these rules.
+    /// Checks the attempt against this policy.
     pub(super) fn authorize_with(
         &mut self,
         way: Arc<EgressPolicy>,
@@ -71,7 +71,7 @@ impl Drop for PendingAttempt {
     }
 }
 
-/// That a connection through a passage, which was opened before, was ended by us.
+/// Logs that the proxy closed a connection on a route that had been allowed.
 pub(super) fn record_disconnect(
     sandbox: &ProxyClient,
     passage: &AllowedRoute,
@@ -82,7 +82,7 @@ pub(super) fn record_disconnect(
     record_attempt(sandbox, to, Some(passage.allowed_by().to_owned()), Some(refusal));
 }
 
-/// That a request was turned away before it was known whom it is for.
+/// Logs a request that was rejected before its destination was known.
 pub(super) fn record_rejection<B>(
     sandbox: &ProxyClient,
     request: &Request<B>,

@@ -1,7 +1,7 @@
-//! The spellings of the credentials of a host, shared by all sandboxes that have them.
+//! Caches the encodings of a host's credentials, shared by all sandboxes that have them.
 //!
-//! They take longer to make than a request takes, and memory for each byte of each value: they are made off the
-//! serving threads, once for each version of the secrets, and within bounds.
+//! Building them takes longer than a request, and memory for each byte of each value. So they are
+//! built off the server threads, once per version of the secrets, and within limits.
 
 use super::allowed_route::AllowedRoute;
 use super::error::EgressError;
@@ -11,15 +11,16 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use types::{SecretId, SharedCache};
 
-/// Secrets that are sent to one host, more than the clients of any host use.
+/// More secrets than the clients of any host use.
 const SECRETS_PER_HOST_MAX: usize = 32;
-/// Their values in total, twice the longest that a header takes. The automaton has up to 1 KiB for each byte.
+/// Total size of their values: twice the longest that a header takes. The automaton needs up to 1
+/// KiB per byte.
 const SECRET_BYTES_PER_HOST_MAX: usize = 16 * 1024;
-/// Memory of all automata that are in use or kept for the next request.
+/// Memory of all automata that are in use or cached.
 const ENCODINGS_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// Values of at most this many bytes are prepared in less than a millisecond, and wait for nobody's.
+/// Values up to this size are built in less than a millisecond, without a permit.
 const SMALL_BYTES_MAX: usize = 1024;
-/// Preparations of larger ones at once.
+/// Concurrent builds of larger ones.
 const PREPARATIONS_MAX: usize = 2;
 
 type SecretVersions = Vec<(SecretId, u64)>;
@@ -38,7 +39,7 @@ impl Default for SecretEncodingsCache {
 }
 
 impl SecretEncodingsCache {
-    /// The spellings of the credentials of a passage, where there are any.
+    /// The encodings of a route's credentials, if it has any.
     pub(super) async fn get_or_build(
         &self,
         passage: &AllowedRoute,
@@ -73,7 +74,7 @@ impl SecretEncodingsCache {
     }
 }
 
-/// Each secret once, whatever the number of headers that it may be sent in.
+/// Each secret once, however many headers it may be sent in.
 fn distinct_credentials(passage: &AllowedRoute) -> Vec<&Credential> {
     let mut distinct: Vec<&Credential> = Vec::new();
     for credential in passage.credentials() {
