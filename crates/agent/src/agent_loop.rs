@@ -95,7 +95,7 @@ impl AgentLoop<'_> {
         &mut self,
         purpose: Purpose,
         system: &str,
-        talk: &Conversation,
+        conversation: &Conversation,
         tools: Vec<ToolDefinition>,
         choice: ToolCallMode,
     ) -> Result<ModelResponse, RunError> {
@@ -103,7 +103,7 @@ impl AgentLoop<'_> {
         // The key or the privileges may have been revoked since the last request.
         self.caller = self.service.refresh_caller(&self.caller).ok_or(RunError::Unauthenticated)?;
         let since = Instant::now();
-        let (system, messages) = (system.to_owned(), talk.messages.clone());
+        let (system, messages) = (system.to_owned(), conversation.messages.clone());
         let ask = ModelRequest { system, messages, tools, call_mode: choice };
         let words = TextStreamer { run: self.run, buffer: Mutex::default() };
         let held_back = self.buffers_answer();
@@ -133,39 +133,39 @@ impl AgentLoop<'_> {
     pub(crate) async fn run(
         &mut self,
         system: &str,
-        talk: &mut Conversation,
+        conversation: &mut Conversation,
         tools: &mut Toolbox,
     ) -> Result<LoopOutcome, RunError> {
         loop {
             let (choice, held_back) = (tools.call_mode(), self.buffers_answer());
             let answer = self
-                .ask_model(Purpose::Work, system, talk, tools.tool_definitions(), choice)
+                .ask_model(Purpose::Work, system, conversation, tools.tool_definitions(), choice)
                 .await?;
             let ModelResponse { text, calls, stop_reason: stop, .. } = answer;
             if stop == ModelStopReason::Length {
                 // A truncated call or answer is unusable.
                 self.usage.record_failure("the model's answer was cut off because it was too long");
-                talk.push_user(prompts::CUT.trim_end());
+                conversation.push_user(prompts::CUT.trim_end());
                 continue;
             }
             if text.trim().is_empty() && calls.is_empty() {
                 self.usage.record_failure("the model's answer was empty");
-                talk.push_user(prompts::EMPTY.trim_end());
+                conversation.push_user(prompts::EMPTY.trim_end());
                 continue;
             }
             let said = Message::Model { text: text.clone(), calls: calls.clone() };
-            talk.messages.push(said);
+            conversation.messages.push(said);
             if calls.is_empty() {
                 return Ok(LoopOutcome::Answered(text));
             }
-            if held_back && !text.is_empty() && talk.grounds_numbers_of(&text) {
+            if held_back && !text.is_empty() && conversation.grounds_numbers_of(&text) {
                 self.run.publish(Event::Said { text });
             }
-            tools.call_all(self, talk, calls).await?;
-            if !talk.pending.is_empty() {
+            tools.call_all(self, conversation, calls).await?;
+            if !conversation.pending.is_empty() {
                 return Ok(LoopOutcome::NeedsApproval);
             }
-            talk.push_tool_results();
+            conversation.push_tool_results();
         }
     }
 
@@ -175,9 +175,13 @@ impl AgentLoop<'_> {
     }
 
     /// Returns the final answer of the model, or the error because of which it is withheld.
-    pub(crate) fn verify_answer(&self, talk: &Conversation, said: String) -> Result<String, Error> {
+    pub(crate) fn verify_answer(
+        &self,
+        conversation: &Conversation,
+        said: String,
+    ) -> Result<String, Error> {
         match &self.unverified_error {
-            Some(fault) if !talk.grounds_numbers_of(&said) => Err(fault.clone()),
+            Some(fault) if !conversation.grounds_numbers_of(&said) => Err(fault.clone()),
             _ => Ok(said),
         }
     }
@@ -210,19 +214,21 @@ fn already_sent(messages: &[Message]) -> usize {
 
 /// Every call needs a result before a conversation can continue. Adds one to each open call and
 /// returns the calls that had been started.
-pub(crate) fn close_open_calls(talk: &mut Conversation) -> Vec<ToolCall> {
-    let Some(Message::Model { calls, .. }) = talk.messages.last() else { return Vec::new() };
-    if calls.is_empty() || !talk.pending.is_empty() {
+pub(crate) fn close_open_calls(conversation: &mut Conversation) -> Vec<ToolCall> {
+    let Some(Message::Model { calls, .. }) = conversation.messages.last() else {
+        return Vec::new();
+    };
+    if calls.is_empty() || !conversation.pending.is_empty() {
         return Vec::new();
     }
     let mut stopped = Vec::new();
     for call in calls {
-        if talk.answered.iter().any(|result| result.call_id == call.id) {
+        if conversation.answered.iter().any(|result| result.call_id == call.id) {
             continue;
         }
-        let begun = talk.begun.contains(&call.id);
+        let begun = conversation.begun.contains(&call.id);
         let text = if begun { STOPPED } else { NOT_RUN };
-        talk.answered.push(ToolResult {
+        conversation.answered.push(ToolResult {
             call_id: call.id.clone(),
             name: call.name.clone(),
             text: text.to_owned(),
@@ -230,7 +236,7 @@ pub(crate) fn close_open_calls(talk: &mut Conversation) -> Vec<ToolCall> {
         });
         stopped.extend(begun.then(|| call.clone()));
     }
-    talk.push_tool_results();
+    conversation.push_tool_results();
     stopped
 }
 

@@ -143,10 +143,10 @@ impl Agents {
         let names = &work.orchestration.skills;
         let skills = Skills::load_all(names, self.skills.as_deref(), runs_code)?;
         check_choice(&work, &skills)?;
-        let talk = before.as_ref().map(conversation_of).transpose()?;
-        let talk = talk.unwrap_or_default().truncate_to_recent();
-        let replies = check_replies(&self.service, caller, &talk, &confirmations).await?;
-        if text.is_none() && talk.pending.is_empty() {
+        let conversation = before.as_ref().map(conversation_of).transpose()?;
+        let conversation = conversation.unwrap_or_default().truncate_to_recent();
+        let replies = check_replies(&self.service, caller, &conversation, &confirmations).await?;
+        if text.is_none() && conversation.pending.is_empty() {
             return Err(RequestError::invalid_field(
                 "/message",
                 "says what is wanted; it is empty",
@@ -197,7 +197,7 @@ impl Agents {
             session,
             reservation: occupied,
             names,
-            conversation: talk,
+            conversation,
             text,
             replies,
             agent_external_id,
@@ -264,7 +264,7 @@ impl ChatRun {
             session,
             reservation: occupied,
             names,
-            conversation: talk,
+            conversation,
             text,
             replies,
             ..
@@ -276,11 +276,18 @@ impl ChatRun {
         let interpreter = session.map(|session| Interpreter::new(session, names.clone(), false));
         let mut tools = Toolbox::for_agent(&work, interpreter, skills);
         let about = (AGENT, text.as_deref().unwrap_or_default());
-        let mut rest = RunState::new(&agents.service, &run, model, budget, talk, about);
+        let mut rest = RunState::new(&agents.service, &run, model, budget, conversation, about);
         let message = text.as_deref().map(|text| with_files(text, &names));
-        let (time, walk, talk) =
+        let (time, agent_loop, conversation) =
             (rest.agent_loop.budget.time, &mut rest.agent_loop, &mut rest.conversation);
-        let work = answer_message(walk, talk, &mut tools, &system, message.as_deref(), replies);
+        let work = answer_message(
+            agent_loop,
+            conversation,
+            &mut tools,
+            &system,
+            message.as_deref(),
+            replies,
+        );
         let done = run_within(&run, time, work).await;
         if done.is_err() {
             rest.withdraw_approvals().await;
@@ -331,19 +338,19 @@ enum ChatOutcome {
 
 /// Settles the pending approvals first, then continues with the model.
 async fn answer_message(
-    walk: &mut AgentLoop<'_>,
-    talk: &mut Conversation,
+    agent_loop: &mut AgentLoop<'_>,
+    conversation: &mut Conversation,
     tools: &mut Toolbox,
     system: &str,
     message: Option<&str>,
     replies: Vec<ApprovalReply>,
 ) -> Result<ChatOutcome, RunError> {
-    if !talk.pending.is_empty() {
-        tools.settle_pending(walk, talk, replies).await;
+    if !conversation.pending.is_empty() {
+        tools.settle_pending(agent_loop, conversation, replies).await;
     }
-    message.into_iter().for_each(|message| talk.push_user(message));
-    Ok(match walk.run(system, talk, tools).await? {
-        LoopOutcome::Answered(said) => match walk.verify_answer(talk, said) {
+    message.into_iter().for_each(|message| conversation.push_user(message));
+    Ok(match agent_loop.run(system, conversation, tools).await? {
+        LoopOutcome::Answered(said) => match agent_loop.verify_answer(conversation, said) {
             Ok(answer) => ChatOutcome::Answer(answer),
             Err(fault) => ChatOutcome::Unverified(fault),
         },

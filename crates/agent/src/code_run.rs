@@ -165,7 +165,7 @@ impl Agents {
             Some(id) => self.service.last_run_in_session(caller, id)?,
             None => None,
         };
-        let talk = before.and_then(|before| Conversation::from_bytes(&before.conversation));
+        let conversation = before.and_then(|before| Conversation::from_bytes(&before.conversation));
         let new = NewRun {
             entry: CODE_EXECUTION,
             agent: None,
@@ -176,10 +176,9 @@ impl Agents {
         };
         let (run, attached) = self.service.begin_run(caller, new, manner).await?;
         let agents = Arc::clone(self);
-        let talk = talk.unwrap_or_default().truncate_to_recent();
+        let conversation = conversation.unwrap_or_default().truncate_to_recent();
         tokio::spawn(async move {
-            let work =
-                CodeRun { request, session, reservation: occupied, names, conversation: talk };
+            let work = CodeRun { request, session, reservation: occupied, names, conversation };
             work.run(&agents, run, &*model).await;
         });
         Ok(attached)
@@ -224,21 +223,22 @@ struct CodeRun {
 
 impl CodeRun {
     async fn run(self, agents: &Arc<Agents>, run: RunHandle, model: &dyn crate::Model) {
-        let Self { request, session, reservation: occupied, names, conversation: talk } = self;
+        let Self { request, session, reservation: occupied, names, conversation } = self;
         let id = session.sandbox_id;
         let mut tools = Toolbox::for_code(Interpreter::new(session, names.clone(), true));
         let budget = RunBudget::for_code(request.max_rounds);
         let about = (CODE_EXECUTION, request.request.as_str());
-        let mut rest = RunState::new(&agents.service, &run, model, budget, talk, about);
+        let mut rest = RunState::new(&agents.service, &run, model, budget, conversation, about);
         let task = CodeTask {
             request: &request.request,
             context: request.context.as_deref(),
             files: &names,
             rounds: request.max_rounds,
         };
-        let (time, walk, talk) =
+        let (time, agent_loop, conversation) =
             (rest.agent_loop.budget.time, &mut rest.agent_loop, &mut rest.conversation);
-        let done = run_within(&run, time, run_code_task(walk, &mut tools, talk, task)).await;
+        let done =
+            run_within(&run, time, run_code_task(agent_loop, &mut tools, conversation, task)).await;
         let ran = tools.interpreter.as_ref().is_some_and(Interpreter::has_run);
         let outcome = match done {
             Ok(carried) => {

@@ -60,13 +60,13 @@ pub(crate) struct ApprovalReply {
 pub(crate) async fn check_replies(
     service: &Service,
     caller: &Caller,
-    talk: &Conversation,
+    conversation: &Conversation,
     confirmations: &[IndexedConfirmation],
 ) -> Result<Vec<ApprovalReply>, RequestError> {
     let (mut replies, mut seen) = (Vec::new(), BTreeSet::new());
     for IndexedConfirmation { index, confirmation: given } in confirmations {
         let path = format!("/messages/{index}/actionId");
-        let asked = talk.pending.iter().find(|pending| pending.id() == given.action_id);
+        let asked = conversation.pending.iter().find(|pending| pending.id() == given.action_id);
         let asked = asked.ok_or_else(|| {
             RequestError::invalid_field(&path, "is of no action that waits for a reply here")
         })?;
@@ -87,7 +87,7 @@ pub(crate) async fn check_replies(
         };
         replies.push(ApprovalReply { approval_id: asked.approval_id, decision });
     }
-    for pending in talk.pending.iter().filter(|pending| !seen.contains(&pending.id())) {
+    for pending in conversation.pending.iter().filter(|pending| !seen.contains(&pending.id())) {
         if service.approval(caller, pending.approval_id)?.state == ApprovalState::Pending {
             return Err(still_open_error(pending));
         }
@@ -133,27 +133,27 @@ impl Toolbox {
     /// continued.
     pub(crate) async fn settle_pending(
         &mut self,
-        walk: &mut AgentLoop<'_>,
-        talk: &mut Conversation,
+        agent_loop: &mut AgentLoop<'_>,
+        conversation: &mut Conversation,
         replies: Vec<ApprovalReply>,
     ) {
         self.has_called = true;
-        talk.settling = true;
+        conversation.settling = true;
         let mut refusals = Vec::new();
         for ApprovalReply { approval_id, decision } in replies {
             if let Err(refused) =
-                walk.service.confirm_approval(&walk.caller, approval_id, decision).await
+                agent_loop.service.confirm_approval(&agent_loop.caller, approval_id, decision).await
             {
                 refusals.push((approval_id, refused));
             }
         }
         // Calls that run are stopped with this run, even while another one is awaited.
-        let (service, caller) = (walk.service, walk.caller.clone());
+        let (service, caller) = (agent_loop.service, agent_loop.caller.clone());
         let guard =
             |pending: &PendingApproval| ApprovalGuard::new(service, &caller, pending.execution_id);
-        let mut guards: Vec<ApprovalGuard> = talk.pending.iter().map(guard).collect();
-        let mut settled = Vec::with_capacity(talk.pending.len());
-        let pending = talk.pending.iter().zip(&mut guards);
+        let mut guards: Vec<ApprovalGuard> = conversation.pending.iter().map(guard).collect();
+        let mut settled = Vec::with_capacity(conversation.pending.len());
+        let pending = conversation.pending.iter().zip(&mut guards);
         for (PendingApproval { call, approval_id, execution_id, kind, .. }, guard) in pending {
             let since = Instant::now();
             let refused = refusals.iter().find(|(id, _)| id == approval_id);
@@ -167,17 +167,17 @@ impl Toolbox {
                 None => wait_for_end(service, &caller, *execution_id).await,
             };
             guard.open = false;
-            settled.push(self.settled_result(walk, since, call, kind, came));
+            settled.push(self.settled_result(agent_loop, since, call, kind, came));
         }
-        talk.settling = false;
-        talk.pending.clear();
-        talk.answered.extend(settled);
-        talk.push_tool_results();
+        conversation.settling = false;
+        conversation.pending.clear();
+        conversation.answered.extend(settled);
+        conversation.push_tool_results();
     }
 
     fn settled_result(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         since: Instant,
         call: &ToolCall,
         kind: &str,
@@ -189,10 +189,10 @@ impl Toolbox {
                 let written = || call.arguments["code"].as_str().unwrap_or_default().to_owned();
                 let code =
                     came.as_ref().map_or_else(|_| written(), |execution| execution.code.clone());
-                let told = interpreter.record_round(walk, since, code, came);
+                let told = interpreter.record_round(agent_loop, since, code, came);
                 tool_result(call, told)
             }
-            _ => record_ended(walk, since, call, kind, came),
+            _ => record_ended(agent_loop, since, call, kind, came),
         }
     }
 }

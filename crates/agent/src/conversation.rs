@@ -104,12 +104,13 @@ mod tests {
 
     #[test]
     fn a_long_conversation_loses_its_oldest_requests_and_no_half_of_one() {
-        let mut talk = Conversation::default();
+        let mut conversation = Conversation::default();
         for number in 0..5 {
-            talk.push_user(format!("request {number} {}", "x".repeat(HISTORY_BYTES_MAX / 4)));
-            talk.messages.push(Message::Model { text: "answer".into(), calls: Vec::new() });
+            conversation
+                .push_user(format!("request {number} {}", "x".repeat(HISTORY_BYTES_MAX / 4)));
+            conversation.messages.push(Message::Model { text: "answer".into(), calls: Vec::new() });
         }
-        let recent = talk.truncate_to_recent();
+        let recent = conversation.truncate_to_recent();
         assert_eq!(recent.messages.len(), 6);
         let Message::User { text } = &recent.messages[0] else { panic!("{recent:?}") };
         assert!(text.starts_with("request 2"));

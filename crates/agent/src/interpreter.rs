@@ -71,7 +71,7 @@ impl Interpreter {
     /// Runs code as the next round. `step` is the step that the model names, from one.
     pub(crate) async fn run_round(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         code: String,
         step: Option<usize>,
         files: Vec<FileInput>,
@@ -90,28 +90,30 @@ impl Interpreter {
             allow_network: false,
         };
         self.running = Some((code.clone(), since));
-        let (caller, session) = (&walk.caller, self.session.sandbox_id);
-        let asked =
-            walk.service.execute(caller, Some(session), request, walk.run.child_options()).await;
+        let (caller, session) = (&agent_loop.caller, self.session.sandbox_id);
+        let asked = agent_loop
+            .service
+            .execute(caller, Some(session), request, agent_loop.run.child_options())
+            .await;
         let ended = match asked {
             Ok(Submitted::Started(attached)) => attached.wait().await,
             Ok(Submitted::AwaitingApproval(execution, events)) => match execution.approval_id {
                 Some(approval_id) if !self.waits_for_approval => {
                     self.running = None;
-                    walk.run.publish(Event::Approval { approval_id });
+                    agent_loop.run.publish(Event::Approval { approval_id });
                     return RoundOutcome::NeedsApproval { approval_id, execution_id: execution.id };
                 }
-                _ => await_approval(walk, &execution, events).await,
+                _ => await_approval(agent_loop, &execution, events).await,
             },
             Err(refused) => Err(refused),
         };
-        RoundOutcome::Round(self.record_round(walk, since, code, ended))
+        RoundOutcome::Round(self.record_round(agent_loop, since, code, ended))
     }
 
     /// Records the result of a round, and returns it for the model.
     pub(crate) fn record_round(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         since: Instant,
         code: String,
         ended: Result<Execution, RequestError>,
@@ -149,17 +151,17 @@ impl Interpreter {
             Ok(execution) => error_of(&execution),
             Err(refused) => Some(*refused.error),
         };
-        walk.unverified = false;
+        agent_loop.unverified = false;
         if !failed {
             self.step += 1;
         }
-        walk.run.publish(Event::Round(round.clone()));
-        walk.add_artifacts(&files, Some(self.session.sandbox_id));
-        walk.trace_recorder.record(since, TraceAction::Ran { round: round.clone(), files });
+        agent_loop.run.publish(Event::Round(round.clone()));
+        agent_loop.add_artifacts(&files, Some(self.session.sandbox_id));
+        agent_loop.trace_recorder.record(since, TraceAction::Ran { round: round.clone(), files });
         self.rounds.push(round);
-        let (fault, computed) = (self.last_error.clone(), !failed && observed.has_number());
-        let told = ToolOutcome { text: observed.text_for_code(), failed, error: fault, computed };
-        walk.record_outcome(&told);
+        let (error, computed) = (self.last_error.clone(), !failed && observed.has_number());
+        let told = ToolOutcome { text: observed.text_for_code(), failed, error, computed };
+        agent_loop.record_outcome(&told);
         told
     }
 
@@ -172,11 +174,11 @@ impl Interpreter {
     }
 
     /// Records code that was stopped with the run: its effects are unknown.
-    pub(crate) fn record_stopped(&mut self, walk: &mut AgentLoop<'_>) {
+    pub(crate) fn record_stopped(&mut self, agent_loop: &mut AgentLoop<'_>) {
         let Some((code, since)) = self.running.take() else { return };
-        let fault = Error::new(ErrorCode::Cancelled, "it was stopped in the middle, with the run");
+        let error = Error::new(ErrorCode::Cancelled, "it was stopped in the middle, with the run");
         let rounds = self.rounds.len();
-        self.record_round(walk, since, code, Err(fault.into()));
+        self.record_round(agent_loop, since, code, Err(error.into()));
         self.rounds
             .iter_mut()
             .skip(rounds)
@@ -187,17 +189,17 @@ impl Interpreter {
 /// Waits until the approval is answered and the allowed code has run. If the run ends first, the
 /// approval is withdrawn.
 async fn await_approval(
-    walk: &AgentLoop<'_>,
+    agent_loop: &AgentLoop<'_>,
     execution: &Execution,
     mut events: BoxStream<'static, NumberedEvent>,
 ) -> Result<Execution, RequestError> {
     if let Some(approval_id) = execution.approval_id {
-        walk.run.publish(Event::Approval { approval_id });
+        agent_loop.run.publish(Event::Approval { approval_id });
     }
-    let mut question = ApprovalGuard::new(walk.service, &walk.caller, execution.id);
+    let mut question = ApprovalGuard::new(agent_loop.service, &agent_loop.caller, execution.id);
     drain_events(&mut events).await;
     question.open = false;
-    walk.service.execution(&walk.caller, execution.id).await
+    agent_loop.service.execution(&agent_loop.caller, execution.id).await
 }
 
 /// Reads all remaining events.

@@ -111,7 +111,7 @@ impl<'a> RunState<'a> {
         run: &'a RunHandle,
         model: &'a dyn Model,
         budget: RunBudget,
-        talk: Conversation,
+        conversation: Conversation,
         (kind, request): (&str, &str),
     ) -> Self {
         let time = budget.time.min(Duration::from_secs(SECONDS_MAX));
@@ -124,10 +124,10 @@ impl<'a> RunState<'a> {
             steps: Vec::new(),
         });
         let used = crate::budget::RunUsage::default();
-        let (caller, mut talk) = (run.caller().clone(), talk);
+        let (caller, mut conversation) = (run.caller().clone(), conversation);
         // A new message starts without the earlier error, unless approvals are pending.
-        let doubt = talk.doubt.take().filter(|_| !talk.pending.is_empty());
-        let walk = AgentLoop {
+        let doubt = conversation.doubt.take().filter(|_| !conversation.pending.is_empty());
+        let agent_loop = AgentLoop {
             service,
             run,
             caller,
@@ -140,7 +140,7 @@ impl<'a> RunState<'a> {
             unverified_error: doubt,
             unverified: false,
         };
-        Self { agent_loop: walk, conversation: talk }
+        Self { agent_loop, conversation }
     }
 
     /// Withdraws the approvals of a run that ended otherwise. For approvals of an earlier run, it

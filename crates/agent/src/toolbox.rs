@@ -146,13 +146,13 @@ impl Toolbox {
     /// since the run may be stopped before the other calls end.
     pub(crate) async fn call_all(
         &mut self,
-        walk: &mut AgentLoop<'_>,
-        talk: &mut Conversation,
+        agent_loop: &mut AgentLoop<'_>,
+        conversation: &mut Conversation,
         calls: Vec<ToolCall>,
     ) -> Result<(), RunError> {
         // Start none of the calls unless the budget allows all of them.
         for _ in &calls {
-            walk.usage.begin_round(&walk.budget)?;
+            agent_loop.usage.begin_round(&agent_loop.budget)?;
         }
         self.has_called = true;
         let apart = |call: &ToolCall| match self.handler_for(&call.name) {
@@ -160,11 +160,11 @@ impl Toolbox {
             _ => false,
         };
         let (apart, here): (Vec<ToolCall>, Vec<ToolCall>) = calls.into_iter().partition(apart);
-        self.call_isolated(walk, talk, &apart).await;
+        self.call_isolated(agent_loop, conversation, &apart).await;
         for call in here {
-            talk.begun.push(call.id.clone());
-            let came = self.call_one(walk, &talk.messages, call).await?;
-            talk.record_outcome(came);
+            conversation.begun.push(call.id.clone());
+            let came = self.call_one(agent_loop, &conversation.messages, call).await?;
+            conversation.record_outcome(came);
         }
         Ok(())
     }
@@ -172,12 +172,13 @@ impl Toolbox {
     /// Runs calls in separate sandboxes, concurrently.
     async fn call_isolated(
         &self,
-        walk: &mut AgentLoop<'_>,
-        talk: &mut Conversation,
+        agent_loop: &mut AgentLoop<'_>,
+        conversation: &mut Conversation,
         calls: &[ToolCall],
     ) {
         let since = Instant::now();
-        let (service, run, caller) = (walk.service, walk.run, &walk.caller.clone());
+        let (service, run, caller) =
+            (agent_loop.service, agent_loop.run, &agent_loop.caller.clone());
         let mut under_way: FuturesUnordered<_> = calls
             .iter()
             .filter_map(|call| match self.handler_for(&call.name) {
@@ -188,9 +189,10 @@ impl Toolbox {
                 (tool, call, self.call_tool(service, (run, caller), tool, call).await)
             })
             .collect();
-        talk.begun.extend(calls.iter().map(|call| call.id.clone()));
+        conversation.begun.extend(calls.iter().map(|call| call.id.clone()));
         while let Some((tool, call, outcome)) = under_way.next().await {
-            talk.record_outcome(record_tool_execution(walk, since, tool, call, outcome));
+            conversation
+                .record_outcome(record_tool_execution(agent_loop, since, tool, call, outcome));
         }
     }
 
@@ -201,16 +203,16 @@ impl Toolbox {
     /// `asked` is the input of the calling model.
     async fn call_one(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         asked: &[Message],
         call: ToolCall,
     ) -> Result<CallOutcome, RunError> {
         let since = Instant::now();
         let (kind, told) = match self.handler_for(&call.name) {
-            ToolHandler::Code => return self.run_code(walk, asked, call).await,
+            ToolHandler::Code => return self.run_code(agent_loop, asked, call).await,
             ToolHandler::SkillScript => match self.skills.script_code(&call.arguments) {
                 Ok((code, files)) => {
-                    return Ok(self.run_code_round(walk, call, code, None, files).await);
+                    return Ok(self.run_code_round(agent_loop, call, code, None, files).await);
                 }
                 Err(wrong) => (SKILL, ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, wrong)),
             },
@@ -218,10 +220,16 @@ impl Toolbox {
                 (SKILL, skill_outcome(self.skills.load_skill(&call.arguments)))
             }
             ToolHandler::Tool(tool) => {
-                let outcome =
-                    self.call_tool(walk.service, (walk.run, &walk.caller), tool, &call).await;
+                let outcome = self
+                    .call_tool(
+                        agent_loop.service,
+                        (agent_loop.run, &agent_loop.caller),
+                        tool,
+                        &call,
+                    )
+                    .await;
                 let tool = tool.clone();
-                return Ok(record_tool_execution(walk, since, &tool, &call, outcome));
+                return Ok(record_tool_execution(agent_loop, since, &tool, &call, outcome));
             }
             ToolHandler::Unknown => (
                 SKILL,
@@ -231,7 +239,7 @@ impl Toolbox {
                 ),
             ),
         };
-        Ok(CallOutcome::Done(record_outcome(walk, since, &call, kind, None, told)))
+        Ok(CallOutcome::Done(record_outcome(agent_loop, since, &call, kind, None, told)))
     }
 
     fn unknown_tool_message(&self, name: &str) -> String {
@@ -245,7 +253,7 @@ impl Toolbox {
     /// Runs code, or lets the model write code for a request.
     async fn run_code(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         asked: &[Message],
         call: ToolCall,
     ) -> Result<CallOutcome, RunError> {
@@ -255,13 +263,14 @@ impl Toolbox {
             (Some(code), None) => {
                 let step = call.arguments["step"].as_u64();
                 let step = step.and_then(|step| usize::try_from(step).ok());
-                Ok(self.run_code_round(walk, call, code, step, Vec::new()).await)
+                Ok(self.run_code_round(agent_loop, call, code, step, Vec::new()).await)
             }
             (None, Some(request)) => {
                 let context = text("context");
-                let told = self.run_code_task(walk, asked, &request, context.as_deref()).await?;
+                let told =
+                    self.run_code_task(agent_loop, asked, &request, context.as_deref()).await?;
                 Ok(CallOutcome::Done(record_outcome(
-                    walk,
+                    agent_loop,
                     since,
                     &call,
                     CODE_EXECUTION,
@@ -276,7 +285,7 @@ impl Toolbox {
                 };
                 let told = ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, wrong.to_owned());
                 Ok(CallOutcome::Done(record_outcome(
-                    walk,
+                    agent_loop,
                     since,
                     &call,
                     CODE_EXECUTION,
@@ -289,7 +298,7 @@ impl Toolbox {
 
     async fn run_code_round(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         call: ToolCall,
         code: String,
         step: Option<usize>,
@@ -302,7 +311,7 @@ impl Toolbox {
                 "No code can be run here.".to_owned(),
             );
             return CallOutcome::Done(record_outcome(
-                walk,
+                agent_loop,
                 since,
                 &call,
                 CODE_EXECUTION,
@@ -310,7 +319,7 @@ impl Toolbox {
                 told,
             ));
         };
-        match interpreter.run_round(walk, code, step, files).await {
+        match interpreter.run_round(agent_loop, code, step, files).await {
             RoundOutcome::Round(told) => CallOutcome::Done(tool_result(&call, told)),
             RoundOutcome::NeedsApproval { approval_id, execution_id } => {
                 let (kind, description) =
@@ -335,7 +344,7 @@ impl Toolbox {
     /// Runs a plan and its rounds inside an agent run, in the same session and budget.
     async fn run_code_task(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         asked: &[Message],
         request: &str,
         context: Option<&str>,
@@ -343,15 +352,20 @@ impl Toolbox {
         let Some(mut lent) = BorrowedInterpreter::borrow_from(self) else {
             return Ok(ToolOutcome::from_text(String::new()));
         };
-        let (asker, rounds) = (Some(asked.to_vec()), Some(walk.budget.rounds));
-        let mut talk = Conversation { asker, ..Conversation::default() };
+        let (asker, rounds) = (Some(asked.to_vec()), Some(agent_loop.budget.rounds));
+        let mut conversation = Conversation { asker, ..Conversation::default() };
         let files = lent.files.clone();
         let task = code_task::CodeTask { request, context, files: &files, rounds };
-        let carried =
-            Box::pin(code_task::run_code_task(walk, &mut lent.tools, &mut talk, task)).await;
-        carried.map(|code_task::CodeTaskResult { answer, error: fault }| ToolOutcome {
-            failed: fault.is_some(),
-            error: fault,
+        let carried = Box::pin(code_task::run_code_task(
+            agent_loop,
+            &mut lent.tools,
+            &mut conversation,
+            task,
+        ))
+        .await;
+        carried.map(|code_task::CodeTaskResult { answer, error }| ToolOutcome {
+            failed: error.is_some(),
+            error,
             ..ToolOutcome::from_text(answer)
         })
     }
@@ -419,7 +433,7 @@ enum ToolExecution {
 }
 
 fn record_tool_execution(
-    walk: &mut AgentLoop<'_>,
+    agent_loop: &mut AgentLoop<'_>,
     since: Instant,
     tool: &OfferedTool,
     call: &ToolCall,
@@ -427,11 +441,11 @@ fn record_tool_execution(
 ) -> CallOutcome {
     match outcome {
         Ok(ToolExecution::Ended(execution)) => {
-            CallOutcome::Done(record_ended(walk, since, call, &tool.kind, Ok(*execution)))
+            CallOutcome::Done(record_ended(agent_loop, since, call, &tool.kind, Ok(*execution)))
         }
         Ok(ToolExecution::NeedsApproval(execution)) => match execution.approval_id {
             Some(approval_id) => {
-                walk.run.publish(Event::Approval { approval_id });
+                agent_loop.run.publish(Event::Approval { approval_id });
                 CallOutcome::NeedsApproval(PendingApproval {
                     call: call.clone(),
                     approval_id,
@@ -440,17 +454,19 @@ fn record_tool_execution(
                     description: tool.description.clone(),
                 })
             }
-            None => CallOutcome::Done(record_ended(walk, since, call, &tool.kind, Ok(*execution))),
+            None => {
+                CallOutcome::Done(record_ended(agent_loop, since, call, &tool.kind, Ok(*execution)))
+            }
         },
         Err(refused) => {
-            CallOutcome::Done(record_ended(walk, since, call, &tool.kind, Err(refused)))
+            CallOutcome::Done(record_ended(agent_loop, since, call, &tool.kind, Err(refused)))
         }
     }
 }
 
 /// Records the end of a tool call.
 pub(crate) fn record_ended(
-    walk: &mut AgentLoop<'_>,
+    agent_loop: &mut AgentLoop<'_>,
     since: Instant,
     call: &ToolCall,
     kind: &str,
@@ -460,7 +476,7 @@ pub(crate) fn record_ended(
         Ok(execution) => {
             let warned = execution.warnings.iter().find(|it| it.code == TOOL_UNISOLATED);
             if let Some(warning) = warned {
-                walk.isolation_warnings.insert(call.name.clone(), warning.clone());
+                agent_loop.isolation_warnings.insert(call.name.clone(), warning.clone());
             }
             let observed = ExecutionObservation::from_execution(&execution);
             let told = ToolOutcome {
@@ -469,21 +485,21 @@ pub(crate) fn record_ended(
                 error: error_of(&execution),
                 computed: observed.has_number(),
             };
-            let told = record_outcome(walk, since, call, kind, Some(execution.id), told);
-            walk.add_artifacts(&execution.files_out, execution.sandbox_id);
+            let told = record_outcome(agent_loop, since, call, kind, Some(execution.id), told);
+            agent_loop.add_artifacts(&execution.files_out, execution.sandbox_id);
             told
         }
         Err(refused) => {
             let text = ExecutionObservation::from_error(&refused.error).text_for_tool();
             let told =
                 ToolOutcome { text, failed: true, error: Some(*refused.error), computed: false };
-            record_outcome(walk, since, call, kind, None, told)
+            record_outcome(agent_loop, since, call, kind, None, told)
         }
     }
 }
 
 pub(crate) fn record_outcome(
-    walk: &mut AgentLoop<'_>,
+    agent_loop: &mut AgentLoop<'_>,
     since: Instant,
     call: &ToolCall,
     kind: &str,
@@ -499,9 +515,9 @@ pub(crate) fn record_outcome(
         result: told.text.clone(),
         failed: told.failed,
     };
-    walk.run.publish(Event::Tool(tool.clone()));
-    walk.trace_recorder.record(since, TraceAction::Called { tool });
-    walk.record_outcome(&told);
+    agent_loop.run.publish(Event::Tool(tool.clone()));
+    agent_loop.trace_recorder.record(since, TraceAction::Called { tool });
+    agent_loop.record_outcome(&told);
     tool_result(call, told)
 }
 

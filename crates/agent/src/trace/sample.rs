@@ -70,12 +70,12 @@ fn shows_everything() -> Execution {
 }
 
 fn fails() -> Execution {
-    let fault = Error {
+    let error = Error {
         exception: Some("KeyError".into()),
         traceback: Some(format!("Traceback\n  line 1\nKeyError: {HOSTILE}")),
         ..Error::new(ErrorCode::Python("KeyError".into()), HOSTILE)
     };
-    Execution { error: Some(fault), ..execution(3, ExecutionStatus::Failed) }
+    Execution { error: Some(error), ..execution(3, ExecutionStatus::Failed) }
 }
 
 /// A plan, a round with all kinds of output, a failed one, one without a record, and a tool call.
