@@ -74,12 +74,12 @@ impl ApprovalElicitation<'_> {
     /// Whether this client supports elicitation, and its principal may answer the approval.
     pub(crate) fn can_elicit(
         service: &Service,
-        asker: &McpCaller,
+        mcp_caller: &McpCaller,
         context: &RequestContext<RoleServer>,
         approval: &Approval,
     ) -> Result<bool, RequestError> {
         let can_ask = context.client_capabilities().is_some_and(|can| can.elicitation.is_some());
-        Ok(can_ask && service.may_decide_as_requester(&asker.caller, approval)?)
+        Ok(can_ask && service.may_decide_as_requester(&mcp_caller.caller, approval)?)
     }
 
     pub(crate) async fn elicit(
@@ -95,8 +95,8 @@ impl ApprovalElicitation<'_> {
                 self.cancel_unanswered(&approval).await?;
                 return Ok(error_result(&cannot_elicit_error().into()).into());
             };
-            let fault = approve_elsewhere_error(&approval, approval.execution_id, address);
-            return Ok(error_result(&fault.into()).into());
+            let error = approve_elsewhere_error(&approval, approval.execution_id, address);
+            return Ok(error_result(&error.into()).into());
         }
         let ticket = self.service.elicitation_token(&approval);
         let answer = elicit_approval(self.context, &approval, ticket).await;

@@ -21,8 +21,8 @@ impl McpCaller {
         always: Option<&Self>,
     ) -> Result<Self, ErrorData> {
         let sent = extensions.get::<http::request::Parts>();
-        let asker = sent.and_then(|parts| parts.extensions.get::<Self>()).or(always);
-        asker.cloned().ok_or_else(|| {
+        let mcp_caller = sent.and_then(|parts| parts.extensions.get::<Self>()).or(always);
+        mcp_caller.cloned().ok_or_else(|| {
             ErrorData::new(ErrorCode::INVALID_REQUEST, "nobody is known to have sent this", None)
         })
     }

@@ -48,18 +48,19 @@ impl ConformanceServer {
     /// Adds the tools to the workspace of the only caller.
     pub async fn new(
         agents: Arc<Agents>,
-        asker: McpCaller,
+        mcp_caller: McpCaller,
         manners: McpOptions,
     ) -> Result<Self, RequestError> {
         let service = Arc::clone(agents.service());
-        python_tools::add_tools(&service, &asker.caller).await?;
+        python_tools::add_tools(&service, &mcp_caller.caller).await?;
         let hasty = McpOptions { task_after: Duration::ZERO, ..manners.clone() };
-        let door = |manners| McpServer::new(Arc::clone(&agents), Some(asker.clone()), manners);
-        let (door, hasty) = (door(manners), door(hasty));
+        let server =
+            |manners| McpServer::new(Arc::clone(&agents), Some(mcp_caller.clone()), manners);
+        let (server, hasty) = (server(manners), server(hasty));
         Ok(Self {
             service,
-            caller: asker,
-            server: door,
+            caller: mcp_caller,
+            server,
             task_server: hasty,
             tasks: TaskManager::new(),
         })

@@ -41,8 +41,8 @@ impl ExecutePythonCall {
         let ExecutePythonArguments { code, files, session, visuals, timeout } =
             arguments::parse_arguments(given, &input_schema())?;
         if code.trim().is_empty() {
-            let fault = Error::new(ErrorCode::ArgsInvalid, "the argument \"code\" is empty");
-            return Err(fault.hint("send a complete Python script"));
+            let error = Error::new(ErrorCode::ArgsInvalid, "the argument \"code\" is empty");
+            return Err(error.hint("send a complete Python script"));
         }
         let milliseconds = timeout.map(|seconds| seconds.saturating_mul(1000));
         let files = files.unwrap_or_default();

@@ -25,7 +25,7 @@ const OF_WORKSPACE_MAX: usize = SESSIONS_TOTAL_MAX / 4;
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn streamable_http_service<H: ServerHandler + Clone>(
-    door: H,
+    server: H,
     sessions: &McpSessions,
 ) -> StreamableHttpService<H, LocalSessionManager> {
     let config = StreamableHttpServerConfig::default()
@@ -33,7 +33,7 @@ pub fn streamable_http_service<H: ServerHandler + Clone>(
         .disable_allowed_origins()
         .with_sse_keep_alive(Some(KEEP_ALIVE))
         .with_max_request_body_bytes(BODY_BYTES_MAX);
-    StreamableHttpService::new(move || Ok(door.clone()), Arc::clone(&sessions.manager), config)
+    StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions.manager), config)
 }
 
 /// Sessions of the legacy revision and their owners. These are protocol sessions, unrelated to

@@ -30,8 +30,8 @@ pub(crate) struct PythonResultError {
 }
 
 impl From<&Error> for PythonResultError {
-    fn from(fault: &Error) -> Self {
-        let code = match (&fault.exception, &fault.code) {
+    fn from(error: &Error) -> Self {
+        let code = match (&error.exception, &error.code) {
             (Some(exception), _) => exception.clone(),
             (
                 None,
@@ -41,18 +41,18 @@ impl From<&Error> for PythonResultError {
             ) => UNREACHABLE.to_owned(),
             (None, code) => code.to_string(),
         };
-        let message = match model_hint(fault) {
-            Some(hint) => format!("{}; {hint}", fault.message),
-            None => fault.message.clone(),
+        let message = match model_hint(error) {
+            Some(hint) => format!("{}; {hint}", error.message),
+            None => error.message.clone(),
         };
-        let stack = fault.traceback.clone().unwrap_or_else(|| format!("{code}: {message}\n"));
+        let stack = error.traceback.clone().unwrap_or_else(|| format!("{code}: {message}\n"));
         Self { code, message, stack }
     }
 }
 
 /// A hint for the model that mentions only tools it has here.
-fn model_hint(fault: &Error) -> Option<&str> {
-    match fault.code {
+fn model_hint(error: &Error) -> Option<&str> {
+    match error.code {
         ErrorCode::TimeExceeded => Some("do less at once, or give more seconds in `timeout`"),
         ErrorCode::MemoryExceeded => {
             Some("use less memory: read and work through the data in parts")
@@ -62,16 +62,16 @@ fn model_hint(fault: &Error) -> Option<&str> {
             Some("open another one with create_session")
         }
         // Report exceptions as Python does, with a hint only where the cause is not obvious.
-        _ => match fault.exception.as_deref() {
-            None | Some("ModuleNotFoundError") => fault.hint.as_deref(),
+        _ => match error.exception.as_deref() {
+            None | Some("ModuleNotFoundError") => error.hint.as_deref(),
             Some(_) => None,
         },
     }
 }
 
 impl PythonResult {
-    pub(crate) fn from_error(fault: &Error) -> Self {
-        Self { error: Some(fault.into()), ..Self::default() }
+    pub(crate) fn from_error(error: &Error) -> Self {
+        Self { error: Some(error.into()), ..Self::default() }
     }
 
     /// Builds the result with warnings, truncated to a size that a model can use.
@@ -91,8 +91,8 @@ impl PythonResult {
     fn untruncated(record: &Execution) -> Self {
         if record.status != ExecutionStatus::Succeeded {
             let missing = || Error::new(ErrorCode::Cancelled, record.status.name());
-            let fault = record.error.clone().unwrap_or_else(missing);
-            return Self { logs: output_lines(record, None), ..Self::from_error(&fault) };
+            let error = record.error.clone().unwrap_or_else(missing);
+            return Self { logs: output_lines(record, None), ..Self::from_error(&error) };
         }
         if let Some(result) = execution_value(record) {
             return Self { result, logs: output_lines(record, None), error: None };
@@ -139,8 +139,8 @@ pub(crate) fn error_result(refused: &RequestError) -> CallToolResult {
 }
 
 /// The result of a call that never reached an MCP server.
-pub fn undelivered_result(fault: Error) -> Value {
-    serde_json::to_value(error_result(&fault.into())).unwrap_or_default()
+pub fn undelivered_result(error: Error) -> Value {
+    serde_json::to_value(error_result(&error.into())).unwrap_or_default()
 }
 
 /// Form of a tool result.

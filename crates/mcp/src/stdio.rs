@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// Returns when the client has closed its end and has its responses, or when `patience` has passed.
-pub async fn serve_stdio(door: McpServer, patience: Duration) -> Result<(), String> {
+pub async fn serve_stdio(server: McpServer, patience: Duration) -> Result<(), String> {
     let (input, output) = stdio_pipes();
     let given_up = CancellationToken::new();
     let client = StdioTransport {
@@ -29,7 +29,8 @@ pub async fn serve_stdio(door: McpServer, patience: Duration) -> Result<(), Stri
         drain_deadline: None,
         cancelled: given_up.clone(),
     };
-    let running = door.serve_with_ct(client, given_up).await.map_err(|error| error.to_string())?;
+    let running =
+        server.serve_with_ct(client, given_up).await.map_err(|error| error.to_string())?;
     running.waiting().await.map(drop).map_err(|error| error.to_string())
 }
 

@@ -62,9 +62,9 @@ pub(crate) async fn wait_for_execution(
         WaitEnd::Ended => WaitOutcome::Ended(attached.wait().await),
         WaitEnd::TaskTimeout => WaitOutcome::Task(attached.detach()),
         WaitEnd::Cancelled => WaitOutcome::Cancelled(id),
-        WaitEnd::Blocked(ElicitationFailure::Elsewhere(fault)) => {
+        WaitEnd::Blocked(ElicitationFailure::Elsewhere(error)) => {
             attached.detach();
-            WaitOutcome::Blocked(fault.into())
+            WaitOutcome::Blocked(error.into())
         }
         WaitEnd::Blocked(ElicitationFailure::Unanswerable(refused)) => {
             WaitOutcome::Blocked(*refused)
