@@ -209,9 +209,9 @@ impl ProxyClient {
     /// The redactor for the credentials of a route, if it has any.
     async fn redactor(
         &self,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
     ) -> Result<Option<ResponseRedactor>, EgressError> {
-        Ok(self.proxy.secret_encodings.get_or_build(passage).await?.map(ResponseRedactor::new))
+        Ok(self.proxy.secret_encodings.get_or_build(route).await?.map(ResponseRedactor::new))
     }
 }
 

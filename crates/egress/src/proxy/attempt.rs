@@ -44,22 +44,22 @@ impl PendingAttempt {
         way: Arc<EgressPolicy>,
         scheme: Scheme,
     ) -> Result<AllowedRoute, EgressError> {
-        let passage = AllowedRoute::new(way, &self.destination, scheme)?;
-        self.allowed_by = Some(passage.allowed_by().to_owned());
-        Ok(passage)
+        let route = AllowedRoute::new(way, &self.destination, scheme)?;
+        self.allowed_by = Some(route.allowed_by().to_owned());
+        Ok(route)
     }
 
-    pub(super) fn finish(mut self, refusal: Option<&EgressError>) {
-        self.record(refusal);
+    pub(super) fn finish(mut self, error: Option<&EgressError>) {
+        self.record(error);
     }
 
-    fn record(&mut self, refusal: Option<&EgressError>) {
+    fn record(&mut self, error: Option<&EgressError>) {
         self.is_recorded = true;
         let to = RequestedHost {
             host: self.destination.host().to_string(),
             port: self.destination.port(),
         };
-        record_attempt(&self.sandbox, to, self.allowed_by.take(), refusal);
+        record_attempt(&self.sandbox, to, self.allowed_by.take(), error);
     }
 }
 
@@ -72,37 +72,33 @@ impl Drop for PendingAttempt {
 }
 
 /// Logs that the proxy closed a connection on a route that had been allowed.
-pub(super) fn record_disconnect(
-    sandbox: &ProxyClient,
-    passage: &AllowedRoute,
-    refusal: &EgressError,
-) {
-    let to = passage.destination();
+pub(super) fn record_disconnect(sandbox: &ProxyClient, route: &AllowedRoute, error: &EgressError) {
+    let to = route.destination();
     let to = RequestedHost { host: to.host().to_string(), port: to.port() };
-    record_attempt(sandbox, to, Some(passage.allowed_by().to_owned()), Some(refusal));
+    record_attempt(sandbox, to, Some(route.allowed_by().to_owned()), Some(error));
 }
 
 /// Logs a request that was rejected before its destination was known.
 pub(super) fn record_rejection<B>(
     sandbox: &ProxyClient,
     request: &Request<B>,
-    refusal: &EgressError,
+    error: &EgressError,
 ) {
-    record_attempt(sandbox, message::requested_host(request), None, Some(refusal));
+    record_attempt(sandbox, message::requested_host(request), None, Some(error));
 }
 
 fn record_attempt(
     sandbox: &ProxyClient,
     to: RequestedHost,
     by: Option<String>,
-    refusal: Option<&EgressError>,
+    error: Option<&EgressError>,
 ) {
     sandbox.policy_source.record_attempt(EgressAttempt {
         at: Utc::now(),
         host: to.host,
         port: to.port,
-        allowed: by.is_some() && !refusal.is_some_and(EgressError::is_denial),
+        allowed: by.is_some() && !error.is_some_and(EgressError::is_denial),
         integration: by,
-        reason: refusal.map(EgressError::reason),
+        reason: error.map(EgressError::reason),
     });
 }

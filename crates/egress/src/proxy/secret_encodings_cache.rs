@@ -42,9 +42,9 @@ impl SecretEncodingsCache {
     /// The encodings of a route's credentials, if it has any.
     pub(super) async fn get_or_build(
         &self,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
     ) -> Result<Option<Arc<SecretEncodings>>, EgressError> {
-        let credentials = distinct_credentials(passage);
+        let credentials = distinct_credentials(route);
         let Some(first) = credentials.first() else { return Ok(None) };
         let values = || credentials.iter().map(|it| &it.value);
         let key: SecretVersions = credentials.iter().map(|it| (it.id, it.version)).collect();
@@ -53,7 +53,7 @@ impl SecretEncodingsCache {
         }
         let (count, bytes) = (credentials.len(), values().map(|it| it.expose().len()).sum());
         if count > SECRETS_PER_HOST_MAX || bytes > SECRET_BYTES_PER_HOST_MAX {
-            let to = passage.destination().clone();
+            let to = route.destination().clone();
             let (count_max, bytes_max) = (SECRETS_PER_HOST_MAX, SECRET_BYTES_PER_HOST_MAX);
             return Err(EgressError::TooManySecrets { to, count, bytes, count_max, bytes_max });
         }
@@ -70,14 +70,14 @@ impl SecretEncodingsCache {
         let spellings = Arc::new(spellings.ok_or_else(unfit)?);
         let weight = spellings.memory_bytes();
         let kept = self.cache.insert(key, spellings, weight);
-        kept.map(Some).ok_or_else(|| EgressError::RedactionBusy(passage.destination().clone()))
+        kept.map(Some).ok_or_else(|| EgressError::RedactionBusy(route.destination().clone()))
     }
 }
 
 /// Each secret once, however many headers it may be sent in.
-fn distinct_credentials(passage: &AllowedRoute) -> Vec<&Credential> {
+fn distinct_credentials(route: &AllowedRoute) -> Vec<&Credential> {
     let mut distinct: Vec<&Credential> = Vec::new();
-    for credential in passage.credentials() {
+    for credential in route.credentials() {
         let is_same = |it: &&Credential| {
             it.id == credential.id && it.value.expose() == credential.value.expose()
         };

@@ -47,13 +47,13 @@ pub(super) enum HttpVersionChoice {
 /// Connects to one of the addresses of a route.
 pub(super) async fn dial(
     sandbox: &ProxyClient,
-    passage: &AllowedRoute,
+    route: &AllowedRoute,
 ) -> Result<(SocketAddr, MeteredStream<TcpStream>), EgressError> {
     sandbox.meter.check().map_err(EgressError::LimitReached)?;
     let time_max = sandbox.proxy.limits.connect_timeout;
-    let mut addresses = passage.resolve_addresses(sandbox).await?;
+    let mut addresses = route.resolve_addresses(sandbox).await?;
     addresses.truncate(ADDRESSES_MAX);
-    let to = passage.destination();
+    let to = route.destination();
     let mut refusal = EgressError::Unresolved(to.clone());
     for address in &addresses {
         let share = time_max / u32::try_from(addresses.len()).unwrap_or(1);
@@ -103,17 +103,17 @@ pub(super) struct UpstreamSendError {
 impl UpstreamConnection {
     pub(super) async fn connect(
         sandbox: &ProxyClient,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
         speech: HttpVersionChoice,
     ) -> Result<Self, EgressError> {
-        match passage.scheme() {
+        match route.scheme() {
             Scheme::Http => {
-                let (address, stream) = dial(sandbox, passage).await?;
+                let (address, stream) = dial(sandbox, route).await?;
                 let (ending, mut driver) = (stream.stream_end(), JoinSet::new());
-                let sender = http1_handshake(passage.destination(), stream, &mut driver).await?;
-                Ok(Self::new(passage, address, sender, ending, driver))
+                let sender = http1_handshake(route.destination(), stream, &mut driver).await?;
+                Ok(Self::new(route, address, sender, ending, driver))
             }
-            Scheme::Https => Self::connect_tls(sandbox, passage, speech).await,
+            Scheme::Https => Self::connect_tls(sandbox, route, speech).await,
         }
     }
 
@@ -121,61 +121,61 @@ impl UpstreamConnection {
     /// only HTTP/1.1 may select nothing too, so HTTP/2 is tried once to tell them apart.
     async fn connect_tls(
         sandbox: &ProxyClient,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
         speech: HttpVersionChoice,
     ) -> Result<Self, EgressError> {
         let (http1, http2) = (&sandbox.proxy.tls_http1, &sandbox.proxy.tls_http2);
-        let to = passage.destination();
-        let is_silent = match TlsUpstream::new(sandbox, passage, http1).await {
+        let to = route.destination();
+        let is_silent = match TlsUpstream::new(sandbox, route, http1).await {
             Ok(host)
                 if speech == HttpVersionChoice::Http1
                     || host.negotiated(HTTP1)
                     || sandbox.is_http1_only(to) =>
             {
-                return host.http1(passage).await;
+                return host.http1(route).await;
             }
             // Some hosts accept one connection at a time: drop this one.
             Ok(_) => true,
             Err(refusal) if speech == HttpVersionChoice::Any && refusal.is_alpn_mismatch() => false,
             Err(refusal) => return Err(refusal),
         };
-        match TlsUpstream::new(sandbox, passage, http2).await {
-            Ok(host) if host.negotiated(HTTP2) => host.http2(passage).await,
+        match TlsUpstream::new(sandbox, route, http2).await {
+            Ok(host) if host.negotiated(HTTP2) => host.http2(route).await,
             Ok(host) if is_silent => {
                 sandbox.mark_http1_only(to);
-                host.http1(passage).await
+                host.http1(route).await
             }
             Err(_) if is_silent => {
                 sandbox.mark_http1_only(to);
-                TlsUpstream::new(sandbox, passage, http1).await?.http1(passage).await
+                TlsUpstream::new(sandbox, route, http1).await?.http1(route).await
             }
-            Ok(host) => host.http2(passage).await,
+            Ok(host) => host.http2(route).await,
             Err(refusal) => Err(refusal),
         }
     }
 
     fn new(
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
         address: SocketAddr,
         sender: UpstreamSender,
         ending: StreamEnd,
         driver: JoinSet<()>,
     ) -> Self {
-        let (to, scheme) = (passage.destination().clone(), passage.scheme());
+        let (to, scheme) = (route.destination().clone(), route.scheme());
         Self { destination: to, scheme, address, sender, stream_end: ending, _driver: driver }
     }
 
     /// Whether this connection can serve a route, under the current policy.
-    pub(super) fn can_serve(&self, passage: &AllowedRoute, speech: HttpVersionChoice) -> bool {
+    pub(super) fn can_serve(&self, route: &AllowedRoute, speech: HttpVersionChoice) -> bool {
         let (closed, http1) = match &self.sender {
             UpstreamSender::Http1(sender) => (sender.is_closed(), true),
             UpstreamSender::Http2(sender) => (sender.is_closed(), false),
         };
         !closed
             && (speech == HttpVersionChoice::Any || http1)
-            && self.destination == *passage.destination()
-            && self.scheme == passage.scheme()
-            && passage.check_addresses(&[self.address.ip()]).is_ok()
+            && self.destination == *route.destination()
+            && self.scheme == route.scheme()
+            && route.check_addresses(&[self.address.ip()]).is_ok()
     }
 
     pub(super) fn stream_end(&self) -> StreamEnd {
@@ -253,12 +253,12 @@ struct TlsUpstream {
 impl TlsUpstream {
     async fn new(
         sandbox: &ProxyClient,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
         config: &Arc<ClientConfig>,
     ) -> Result<Self, EgressError> {
-        let (address, stream) = dial(sandbox, passage).await?;
+        let (address, stream) = dial(sandbox, route).await?;
         let ending = stream.stream_end();
-        let stream = tls_handshake(sandbox, passage.destination(), stream, config).await?;
+        let stream = tls_handshake(sandbox, route.destination(), stream, config).await?;
         Ok(Self { address, stream, stream_end: ending })
     }
 
@@ -267,18 +267,18 @@ impl TlsUpstream {
         self.stream.get_ref().1.alpn_protocol() == Some(protocol)
     }
 
-    async fn http1(self, passage: &AllowedRoute) -> Result<UpstreamConnection, EgressError> {
+    async fn http1(self, route: &AllowedRoute) -> Result<UpstreamConnection, EgressError> {
         let Self { address, stream, stream_end: ending } = self;
         let mut driver = JoinSet::new();
-        let sender = http1_handshake(passage.destination(), stream, &mut driver).await?;
-        Ok(UpstreamConnection::new(passage, address, sender, ending, driver))
+        let sender = http1_handshake(route.destination(), stream, &mut driver).await?;
+        Ok(UpstreamConnection::new(route, address, sender, ending, driver))
     }
 
-    async fn http2(self, passage: &AllowedRoute) -> Result<UpstreamConnection, EgressError> {
+    async fn http2(self, route: &AllowedRoute) -> Result<UpstreamConnection, EgressError> {
         let Self { address, stream, stream_end: ending } = self;
         let mut driver = JoinSet::new();
-        let sender = http2_handshake(passage.destination(), stream, &mut driver).await?;
-        Ok(UpstreamConnection::new(passage, address, sender, ending, driver))
+        let sender = http2_handshake(route.destination(), stream, &mut driver).await?;
+        Ok(UpstreamConnection::new(route, address, sender, ending, driver))
     }
 }
 
