@@ -1,7 +1,7 @@
-"""The warm process that every sandbox of an environment is forked from.
+"""The warm process from which every sandbox of an environment is forked.
 
-It imports the environment's modules once, then forks when asked. It never runs user code, never sees a secret, and
-stays single-threaded: a thread would not survive the fork, but the locks it held would.
+It imports the environment's modules once, then forks on request. It never runs user code, never sees a secret, and
+stays single-threaded: a thread would not survive the fork, but the locks that it held would.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _preload(modules: list[str]) -> None:
 
 
 def _settle_memory() -> None:
-    """Frozen objects are never visited by a child's collector, so their pages stay shared."""
+    """A child's garbage collector never visits frozen objects, so their pages stay shared."""
     gc.collect()
     gc.freeze()
 
@@ -99,8 +99,9 @@ def _open_files() -> set[tuple[str, str]]:
 
 
 def _refuse_files(files: set[tuple[str, str]]) -> None:
-    """A sandbox starts with the zygote's descriptors closed. The object that still owns one would close it again,
-    and with it whatever has that number by then: a file of the user's, or the channel."""
+    """A sandbox starts with the zygote's descriptors closed. An object that still owns one would close it again, and
+    with it whatever file has that number by then: a file of the user's, or the channel.
+    """
     if files:
         _stop(f"a preloaded module keeps files open: {', '.join(sorted(path for _, path in files))}")
 
@@ -123,13 +124,13 @@ def _wait_for_request(library: ctypes.PyDLL) -> bool:
 
 
 def _fork(library: ctypes.PyDLL) -> int:
-    """Forks between CPython's own hooks. The child is inside its walls when this returns 0 to it."""
+    """Forks between CPython's own hooks. When this returns 0 in the child, all isolation layers are applied there."""
     ctypes.pythonapi.PyOS_BeforeFork()
     pid = library.belljar_zygote_fork()
     if pid == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()
     else:
-        # The library has told a failure to whoever asked.
+        # The library has already reported the failure to the requester.
         ctypes.pythonapi.PyOS_AfterFork_Parent()
     return pid
 

@@ -1,4 +1,4 @@
-"""Doing something to a module as soon as somebody has imported it, and not importing it oneself."""
+"""Runs a callback as soon as user code has imported a module, without importing it here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Watcher(MetaPathFinder):
 
         def load_and_teach(module: ModuleType) -> None:
             load(module)
-            # Only now: an import that fails may be tried again.
+            # Only after success: an import that fails may be retried.
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
             self._teach(module)

@@ -1,7 +1,8 @@
 """Anonymous shared memory where no cgroup counts memory.
 
-The filter refuses it there: it can be held without being mapped, and then nobody outside could count it. A file in `/tmp`
-that has no name is shared with children in the same way, and is counted. This is a guide and no wall.
+The seccomp filter refuses it there: a process can hold it without mapping it, so the host could not count it. An
+unnamed file in `/tmp` is shared with children in the same way, and is counted. This is a convenience and no isolation
+layer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _NOBODY = -1
 
 
 def install() -> None:
-    """To be called before other modules take `mmap.mmap` by its name."""
+    """Call this before other modules import `mmap.mmap` by name."""
     mmap.mmap = _Counted  # type: ignore[misc]
 
 

@@ -1,9 +1,9 @@
-"""Asserts that can say what they compared.
+"""Asserts that can report what they compared.
 
-Each operand of an assert is bound to a name by a walrus, in the place where it stands, so that order, short-circuiting
-and positions stay those of the source. The names cannot be written in Python and so clash with none; they are cleared
-before and after each assert. What remains different: `locals()` and `globals()` show them in a later operand, and after
-a failed assert that the user caught; and an operand lives until its assert has passed.
+A walrus binds each operand of an assert to a name, in its place, so that order, short-circuiting and positions stay
+those of the source. The names are not valid Python and so clash with none; they are cleared before and after each
+assert. Two differences remain: `locals()` and `globals()` show the names in a later operand, and after a failed assert
+that the user caught; and an operand lives until its assert has passed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from . import report
 
-# For a person or a model that reads one failure.
+# Short enough for a person or a model that reads one failure.
 _TEXT_CHARS = 500
 _MAX_VALUES = 20
 
@@ -25,7 +25,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LITERALS = (
     ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.UnaryOp, ast.unaryop, ast.operator, ast.expr_context
 )
-# Their text says nothing that the source does not.
+# Their repr adds nothing to the source.
 _MUTE = (ast.GeneratorExp, ast.Lambda)
 _DEFINITIONS = (type, FunctionType, BuiltinFunctionType, ModuleType)
 _RAISE = opmap["RAISE_VARARGS"]
@@ -37,7 +37,7 @@ class _Assert(NamedTuple):
 
 
 class ExplainedAsserts:
-    """A module, and what there is to say about an assert of it that failed."""
+    """A module whose failed asserts can be explained."""
 
     def __init__(self, source: str, name: str) -> None:
         self._source = source
@@ -51,7 +51,7 @@ class ExplainedAsserts:
             self._asserts += _rewrite(tree)
             return compile(tree, self._name, "exec", 0, True)
         except RecursionError:
-            # Python takes trees less deep than sources. Such a module runs as well, and explains nothing.
+            # Python accepts deeper sources than trees. Such a module runs too, but explains nothing.
             self._asserts.clear()
             return compile(self._source, self._name, "exec", 0, True)
 
@@ -71,7 +71,7 @@ class ExplainedAsserts:
         return described
 
     def _failed(self, error: BaseException) -> tuple[_Assert, FrameType] | None:
-        """The assert that raised this, if one of this module did, and the frame in which it did."""
+        """The assert of this module that raised the exception, if any, and its frame."""
         last = _innermost(error.__traceback__)
         if type(error) is not AssertionError or last is None:
             return None
@@ -98,7 +98,7 @@ class ExplainedAsserts:
 
 
 def _rewrite(tree: ast.Module) -> Iterator[_Assert]:
-    """Without recursion: a long chain of `elif` is nested as deeply as it is long."""
+    """Iterative, not recursive: a long chain of `elif` is nested as deeply as it is long."""
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:
         node, in_class = waiting.pop()
@@ -106,7 +106,7 @@ def _rewrite(tree: ast.Module) -> Iterator[_Assert]:
             if not isinstance(block, list):
                 continue
             waiting += [(child, _is_class_scope(child, in_class)) for child in block]
-            # In the body of a class a walrus would make an attribute, which `Enum` or a dataclass would see.
+            # In a class body a walrus would create an attribute, which `Enum` or a dataclass would see.
             if not in_class:
                 yield from _rewrite_block(block)
 
@@ -147,7 +147,7 @@ def _captured_argument(argument: ast.expr, operands: list[tuple[str, ast.expr]])
 
 
 def _captured(node: ast.expr, operands: list[tuple[str, ast.expr]]) -> ast.expr:
-    """The expression with what it is decided by bound to names, which are added to the operands."""
+    """The expression with its deciding operands bound to names, which are added to the operands."""
     if isinstance(node, ast.BoolOp):
         node.values = [_captured(value, operands) for value in node.values]
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -170,7 +170,7 @@ def _bound(node: ast.expr, operands: list[tuple[str, ast.expr]]) -> ast.expr:
 
 
 def _clearing(known: _Assert) -> list[ast.stmt]:
-    """Unbinds the names, whether they are bound or not."""
+    """Unbinds the names, whether or not they are bound."""
     if not known.operands:
         return []
     bind = ast.Assign([ast.Name(name, ast.Store()) for name, _ in known.operands], ast.Constant(None))
@@ -195,7 +195,7 @@ def _covers(statement: ast.Assert, line: int | None, column: int | None) -> bool
 
 
 def _operands_and_variables(known: _Assert, frame: FrameType) -> Iterator[tuple[ast.expr, Any]]:
-    """Operands that were not evaluated are unbound and do not appear."""
+    """Operands that were not evaluated are unbound and are left out."""
     variables = frame.f_locals
     for name, node in known.operands:
         if name in variables:

@@ -37,13 +37,13 @@ class Cell(NamedTuple):
 
 
 class Interpreter:
-    """What passes from one cell to the next besides the namespace: `__future__` features, event loop, context."""
+    """State that cells share besides the namespace: `__future__` features, event loop, context."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self.namespace = namespace
         self._futures = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Tasks run in a context of their own; sharing one keeps decimal's and numpy's settings made after an await.
+        # Tasks run in their own context; a shared one keeps decimal's and numpy's settings made after an await.
         self._context = copy_context()
 
     def compile(self, source: str, name: str, *, show_last: bool) -> Cell:
@@ -85,7 +85,7 @@ class Interpreter:
         try:
             value, error = self._loop.run_until_complete(task)
         except KeyboardInterrupt as interrupt:
-            # It broke into the loop's own code. Cancelling lets the user's `finally` run and finds the user's line.
+            # The interrupt hit the loop's own code. Cancelling runs the user's `finally` and finds the user's line.
             task.cancel()
             _, cancelled = self._loop.run_until_complete(task)
             raise interrupt.with_traceback(cancelled and cancelled.__traceback__) from None
@@ -95,9 +95,9 @@ class Interpreter:
 
 
 async def _run_awaiting(cell: Cell, namespace: dict[str, Any]) -> _Outcome:
-    """Both pieces in one task, so that a task started in the statements can be awaited in the last expression.
+    """Runs both pieces in one task, so that the last expression can await a task that the statements started.
 
-    Caught here, an exception carries the user's frames alone and not those of the event loop.
+    An exception caught here carries only the user's frames, not those of the event loop.
     """
     value = NO_VALUE
     try:
@@ -112,7 +112,7 @@ async def _run_awaiting(cell: Cell, namespace: dict[str, Any]) -> _Outcome:
 
 
 def _is_awaitable(value: Any) -> bool:
-    """As `inspect.isawaitable`, which asks the value's metaclass."""
+    """Like `inspect.isawaitable`, but without asking the value's metaclass."""
     kind = type(value)
     if kind is GeneratorType:
         return bool(value.gi_code.co_flags & CO_ITERABLE_COROUTINE)
@@ -127,9 +127,9 @@ async def _awaited(value: Awaitable[Any]) -> _Outcome:
 
 
 def remember_source(source: str, name: str) -> None:
-    """Lets tracebacks and `inspect.getsource` quote the cell, now and from later ones."""
-    # No modification time: linecache then never looks for a file of that name. The last line must end, as linecache
-    # makes it do for files, or the carets under it are one column off in Python 3.11 and 3.12.
+    """Lets tracebacks and `inspect.getsource` quote the cell, now and from later cells."""
+    # Without a modification time, linecache never looks for a file of that name. The last line must end with a line
+    # break, as linecache ensures for files, or the carets under it are one column off in Python 3.11 and 3.12.
     linecache.cache[name] = (len(source), None, (source + "\n").splitlines(keepends=True), name)
 
 

@@ -1,7 +1,7 @@
 """Frames on the control socket: a little-endian length of four bytes, then one JSON object in UTF-8.
 
-Nothing else writes to this descriptor, and a frame is written whole or the session is over: half a frame would make
-every later one unreadable.
+Nothing else writes to this descriptor, and a frame is written whole or the session ends: half a frame would make every
+later one unreadable.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import json
 from os import read as _read, write as _write
 from threading import Lock
 
-# The host refuses longer frames before it allocates for them.
+# The host rejects longer frames before it allocates memory for them.
 MAX_FRAME_BYTES = 8 * 1024 * 1024
-# What one frame can carry of the user's: there is room for the frame around it.
+# Limit of user data in one frame; the rest is for the frame around it.
 MAX_DATA_BYTES = MAX_FRAME_BYTES - 64 * 1024
 _READ_BYTES = 64 * 1024
 
-# Instances made now, because a cell may replace json.dumps, json.loads or the classes' defaults.
+# Created now, because a cell may replace json.dumps, json.loads or the classes' defaults.
 _scan = json.JSONDecoder().scan_once
 encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def _decode(text: str) -> dict:
-    """As `json.loads`, without the regular expressions that look for white space around what the host sends."""
+    """Like `json.loads`, without the regular expressions for white space around the host's JSON."""
     return _scan(text, 0)[0]
 
 
@@ -66,7 +66,7 @@ class Channel:
 
 
 def _missing(data: bytearray) -> int:
-    """How many bytes the first frame still lacks; negative when more than it was read."""
+    """Number of bytes that the first frame still lacks; negative if more was read."""
     if len(data) < 4:
         return 4 - len(data)
     return 4 + int.from_bytes(data[:4], "little") - len(data)

@@ -1,8 +1,8 @@
-"""The SDK of Cognite as the documentation of its platform has it: `CogniteClient()` without arguments is whoever the code
-runs for, and what was read from one view has its properties as attributes.
+"""The Cognite SDK as its documentation shows it: `CogniteClient()` without arguments uses the identity that the code
+runs for, and an instance read from one view has its properties as attributes.
 
-Project, address and token are read from the environment when a client is made or used, and never before: who calls may
-change from run to run. A configuration of the user's own always goes first.
+Project, URL and token are read from the environment when a client is created or used, never earlier: the caller may
+change from run to run. The user's own configuration always takes precedence.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def install() -> None:
 
 
 def _teach(sdk: ModuleType) -> None:
-    # It would ask the package index whether there is a newer one, in a thread, for each sandbox.
+    # It would ask the package index for a newer version, in a thread, in each sandbox.
     sdk.global_config.disable_pypi_version_check = True
-    # Before version 8 there was no client that is awaited.
+    # Before version 8 there was no async client.
     client = getattr(sdk, "AsyncCogniteClient", sdk.CogniteClient)
     make = client.__init__
 
@@ -65,7 +65,7 @@ def _teach_instances(instances: ModuleType) -> None:
 
 
 def _property_of(self: Any, name: str) -> Any:
-    """The SDK itself has them as items."""
+    """The SDK itself offers properties as items only."""
     if not name.startswith("_"):
         try:
             return self[name]

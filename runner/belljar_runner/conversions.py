@@ -1,4 +1,4 @@
-"""Arguments that JSON has no type for, made from the JSON that the host sends, by a plan that the host sends too."""
+"""Converts JSON arguments to types that JSON lacks, by a plan that the host sends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _from_iso = datetime.fromisoformat
 
 
 def convert(value: Any, plan: Plan, namespace: dict[str, Any]) -> Any:
-    """Classes that a plan names are those of the namespace. None passes every plan: each type may be optional."""
+    """Classes in a plan are those of the namespace. None passes every plan, since each type may be optional."""
     if value is None:
         return None
     if plan == "datetime":
@@ -29,14 +29,14 @@ def convert(value: Any, plan: Plan, namespace: dict[str, Any]) -> Any:
 
 
 def convert_named(values: dict[str, Any], plans: dict[str, Plan], namespace: dict[str, Any]) -> dict[str, Any]:
-    """All the values, with those converted that have a plan."""
+    """Returns all values, and converts those that have a plan."""
     return {
         name: convert(value, plans[name], namespace) if name in plans else value for name, value in values.items()
     }
 
 
 def _node_id(value: dict[str, str]) -> Any:
-    # Only a tool that names the type has the SDK, and importing it takes long.
+    # Only a tool that uses the type has the SDK, and importing it takes long.
     from cognite.client.data_classes.data_modeling import NodeId
     return NodeId(space=value["space"], external_id=value["externalId"])
 

@@ -1,4 +1,4 @@
-"""The end of a process, in the order in which Python itself ends one."""
+"""Ends a process in the order in which Python itself does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import report
 
 
 def run_exit_handlers() -> None:
-    """Waits for the user's threads, then runs `atexit`; what goes wrong is printed and stops nothing."""
+    """Waits for the user's threads, then runs `atexit` handlers; errors are printed and stop nothing."""
     for step in (threading._shutdown, atexit._run_exitfuncs):
         try:
             step()
@@ -19,7 +19,7 @@ def run_exit_handlers() -> None:
 
 
 def status_of(error: BaseException | None) -> int:
-    """The exit status of a program that ended so, having printed what Python would have printed."""
+    """The exit status of a program that ended this way; prints what Python would print."""
     if error is None:
         return 0
     if isinstance(error, SystemExit):

@@ -1,8 +1,8 @@
 """matplotlib figures as results.
 
 A figure is shown when the user calls `show`, and otherwise at the end of the cell that changed it, unless the user has
-just saved that state to a file. matplotlib raises a figure's `stale` flag when it changes and lowers it when it draws,
-which it also does unseen; `belljar_mpl` therefore keeps the flag's news in `unseen`. matplotlib is never imported here.
+just saved that state to a file. matplotlib sets a figure's `stale` flag when it changes and clears it when it draws,
+even without showing it; so `belljar_mpl` tracks changes in `unseen`. This module never imports matplotlib.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 from .after_import import after_import
 
-# Set by the session while it can send; elsewhere, as in a child of the user's, showing a figure does nothing.
+# Set by the session while it can send; elsewhere, as in a user's child process, showing a figure does nothing.
 emit: Callable[[Any], None] | None = None
 
 _UNSEEN = "_belljar_unseen"
 
 
 def install() -> None:
-    """To be called before pyplot is first used: it asks its backend only once how figures are shown."""
+    """Call this before pyplot is first used: it asks its backend only once how figures are shown."""
     after_import("matplotlib.backends.backend_agg", _teach)
 
 
@@ -38,7 +38,7 @@ def is_figure(value: Any) -> bool:
 
 
 def render(figure: Any) -> bytes:
-    """The figure as PNG, cut to its contents as in a notebook."""
+    """The figure as PNG, cropped to its contents as in a notebook."""
     image = BytesIO()
     try:
         figure.canvas.print_figure(image, format="png", bbox_inches="tight")
@@ -48,7 +48,7 @@ def render(figure: Any) -> bytes:
 
 
 def mark_drawn(figure: Any) -> None:
-    """To be called before matplotlib draws a figure and forgets that it had changed."""
+    """Call this before matplotlib draws a figure and clears its `stale` flag."""
     if figure.stale:
         setattr(figure, _UNSEEN, True)
 
@@ -64,7 +64,7 @@ def show(figure: Any) -> None:
 
 
 def show_all() -> None:
-    """What `plt.show()` does: every open figure goes out and is closed, as if its window had been."""
+    """Implements `plt.show()`: sends every open figure and closes it, as if its window had been closed."""
     if emit is None:
         return
     for figure in _open_figures():

@@ -1,7 +1,7 @@
-"""The guide in front of what an environment does not have: processes, and ways to install packages but the host's.
+"""Explains what an environment lacks: processes, and ways to install packages other than the host's.
 
-It refuses by a sentence that says what to do instead, and is no wall: code that goes around it meets the filter on
-system calls, or an index that is not there, and is told no more than an errno.
+It raises an error that says what to do instead. It is no isolation layer: code that bypasses it meets the seccomp
+filter or a missing index, and gets only an errno.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PROCESS_EVENTS = (
     "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "pty.spawn", "subprocess.Popen",
 )
 _INSTALLERS = ("pip", "micropip")
-# An environment may have pip because a package reads requirements with it; this is where its commands begin.
+# An environment may have pip because a package parses requirements with it; pip's commands start here.
 _COMMANDS_OF_PIP = ("pip._internal.cli.main", "pip._internal.main")
 _is_pip = _pattern(r"pip[\d.]*").fullmatch
 _is_python = _pattern(r"python[\d.]*").fullmatch
@@ -53,7 +53,7 @@ class Package(PermissionError):
 
 
 class NotInstalled(RuntimeError):
-    """It may be installed, and could not."""
+    """The package may be installed, but the installation failed."""
 
     denied = "install"
 
@@ -63,17 +63,17 @@ class NotInstalled(RuntimeError):
 
 
 for _kind in (_Process, Package, NotInstalled):
-    # Nobody has to know that the guide's errors are its own, except who reports them.
+    # These errors look like Python's own, except to the code that reports them.
     _kind.__name__ = _kind.__qualname__ = _kind.__base__.__name__
     _kind.__module__ = "builtins"
 
 
-# What is said where the environment has no way to install at all.
+# The text where the environment cannot install packages at all.
 _no_installs: str | None = None
 
 
 def denied(error: BaseException) -> str | None:
-    """What the environment does not have, if that is why the code has failed."""
+    """What the environment lacks, if that made the code fail."""
     if isinstance(error, (_Process, Package, NotInstalled)):
         return error.denied
     if isinstance(error, imports.Denied):
@@ -84,7 +84,7 @@ def denied(error: BaseException) -> str | None:
 
 
 def hint(error: BaseException) -> str | None:
-    """What to do, where the host does not know it better."""
+    """What to do, unless the host knows better."""
     if isinstance(error, (Package, NotInstalled)):
         return error.hint
     return _ASK_THE_HOST if _no_installs is None and _misses_installer(error) else None
@@ -100,15 +100,15 @@ def check_installs() -> None:
 
 
 def install(environment: str, *, processes: bool, installs: bool) -> None:
-    """Stands from here on in this process and all that are forked from it."""
+    """Active from here on in this process and its forks."""
     global _no_installs
     _no_installs = None if installs else _NO_INSTALLS.format(environment)
     refuse = _refusal(Package, _ASK_THE_HOST, _ASK_THE_HOST) if installs else _refusal(Package, _no_installs)
     if not processes:
         _watch(_refusal(_Process, _NO_PROCESSES.format(environment)), _install_checks(refuse))
     else:
-        # No hook here: it would be asked about every `id()` and every `open`, and a command that installs says by
-        # itself that it cannot.
+        # No audit hook here: it would run for every `id()` and `open`, and an installing command reports by itself that
+        # it cannot.
         after_import("ensurepip", _without_bootstrap(refuse))
 
 
@@ -116,7 +116,8 @@ def _watch(refuse_process: Callable[..., NoReturn], checks: dict[str, Callable[.
     all_checks = {event: [check] for event, check in checks.items()}
     for event in _PROCESS_EVENTS:
         all_checks.setdefault(event, []).append(refuse_process)
-    # multiprocessing starts programs by this function, which tells no hook; subprocess has it by another name.
+    # multiprocessing starts programs with this function, which has no audit event; subprocess imports it under another
+    # name.
     _posixsubprocess.fork_exec = refuse_process
     of_event = all_checks.get
 

@@ -1,7 +1,7 @@
-"""The guide in front of imports: what the operator has not listed is refused by a sentence.
+"""Refuses imports of packages that the operator has not listed, with a clear error.
 
-It stands where the user's own code imports, so that a listed package finds whatever it needs itself. It is no wall:
-code that goes around it has a module of the environment, and not a way out of the sandbox.
+It applies to imports by user code, so that a listed package can import whatever it needs. It is no isolation layer:
+code that bypasses it gets a module of the environment, but no access outside of the sandbox.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SETTING = "PYTHON_PACKAGES_WHITELIST_IMPORT"
 
 
 class Denied(ImportError):
-    """Nobody has to know that it is not Python's own, except who reports it."""
+    """Looks like Python's own error, except to the code that reports it."""
 
 
 Denied.__name__ = Denied.__qualname__ = ImportError.__name__
@@ -31,7 +31,7 @@ _frame = sys._getframe
 
 
 def install(listed: Sequence[str]) -> None:
-    """Stands from here on in this process and all that are forked from it."""
+    """Active from here on in this process and its forks."""
     allowed = sys.stdlib_module_names | set(sys.builtin_module_names) | {"belljar"} | set(listed)
 
     def check(name: str, importer: Mapping[str, Any] | None) -> None:
@@ -43,7 +43,7 @@ def install(listed: Sequence[str]) -> None:
         name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> Any:
         if level == 0:
-            # Called as a function it is not told who imports: pandas looks for what it needs so.
+            # Called as a function, it does not know the importer: pandas finds its dependencies this way.
             check(name, _frame(1).f_globals if globals is None else globals)
         return _import(name, globals, locals, fromlist, level)
 
@@ -57,13 +57,13 @@ def install(listed: Sequence[str]) -> None:
 
 
 def _is_users(importer: Mapping[str, Any] | None) -> bool:
-    """Whether it is a cell, a tool, or a module that the user has written; a package was found by the import system."""
+    """Whether it is a cell, a tool, or a module that the user wrote; the import system found all packages."""
     spec = None if importer is None else importer.get("__spec__")
     return spec is None or _is_here(spec)
 
 
 def _is_local(name: str) -> bool:
-    """Whether an import would give what the user has written, and not a package that has the name of their folder."""
+    """Whether an import would load the user's own module, and not a package with the same name as their folder."""
     if name in sys.modules:
         spec = getattr(sys.modules[name], "__spec__", None)
         return spec is None or _is_here(spec)

@@ -1,7 +1,7 @@
-"""Packages for this session: what code asks the host for, and where Python finds them from then on.
+"""Packages for this session: the request to the host, and the path where Python finds them afterwards.
 
-The host decides, chooses versions and fetches; here is only the question. It is asked in the middle of a cell, on the
-channel that cells come by, so nobody but the thread that runs the cell may ask.
+The host decides, resolves versions and downloads; this module only asks. It asks during a cell, on the channel that
+delivers cells, so only the thread that runs the cell may ask.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import guard
 ask: Callable[[list[str]], dict[str, Any]] | None = None
 
 _QUIET = ("-q", "--quiet")
-# The newest versions that go together with what is there are chosen anyway.
+# The host always selects the newest versions that are compatible with the environment.
 _UPGRADE = ("-U", "--upgrade")
 
 
@@ -32,10 +32,10 @@ def furnish(ask_host: Callable[[list[str]], dict[str, Any]]) -> None:
 
 
 def install(*requirements: str, quiet: bool = False) -> None:
-    """Add packages of the index to this session, such as `belljar.install("six", "idna>=3")`.
+    """Install packages from the index into this session, such as `belljar.install("six", "idna>=3")`.
 
-    They can be imported from the next statement on, in this session only. A module that was imported before stays
-    the one that it is.
+    They can be imported from the next statement on, in this session only. Modules that are already imported do not
+    change.
     """
     for requirement in requirements:
         if not isinstance(requirement, str):
@@ -55,7 +55,7 @@ def install(*requirements: str, quiet: bool = False) -> None:
 
 
 def pip(line: str) -> None:
-    """What `pip install` would do with these words, as far as it is done here."""
+    """Does what `pip install` would do with these arguments, as far as it is supported."""
     words = split(line, comments=True)
     requirements = [word for word in words if not word.startswith("-")]
     for option in words:

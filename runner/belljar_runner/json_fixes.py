@@ -1,6 +1,6 @@
-"""What to return instead of a value that is not JSON, by its type.
+"""Suggests what to return instead of a value that is not JSON, by its type.
 
-Types are known by the names of their bases: no library is imported for it, and nothing of the value is called.
+Types are recognized by the names of their bases: no library is imported, and no code of the value is called.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BY_TYPE = {
     ("functools", "partial"): _CALL,
     ("_io", "_IOBase"): "return what it reads",
 }
-# Told by what a class has, after all that are told by name.
+# Recognized by their attributes, after all that are recognized by name.
 _BY_ATTRIBUTE = {
     "model_dump": "call .model_dump() on it",
     "__dataclass_fields__": "dataclasses.asdict(x)",

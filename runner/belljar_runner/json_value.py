@@ -1,8 +1,8 @@
-"""A value as strict JSON, or the place in it that is none and what to do about it.
+"""A value as strict JSON, or the part of it that is not JSON and how to fix it.
 
-The value was made by user code, which gets no say in how it is read: what counts is `type(value)` and its real bases,
-never `__class__`, and no method of a subclass is called. What the encoder sees in the end is a copy made of exact
-strings, numbers, lists and dicts.
+User code made the value, but cannot influence how it is read: only `type(value)` and its real bases count, never
+`__class__`, and no method of a subclass is called. The encoder gets a copy made of exact strings, numbers, lists and
+dicts.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 from .json_fixes import fix_for
 from .type_names import type_name
 
-# The host's reader refuses 128 levels, and the frame around the value has some of its own.
+# The host's parser rejects 128 levels, and the frame around the value has some of its own.
 _MAX_DEPTH = 120
-# What readers keep to the last digit: signed or unsigned 64 bits.
+# Integers that parsers keep exactly: signed or unsigned 64 bits.
 _LEAST_INTEGER = -(1 << 63)
 _GREATEST_INTEGER = (1 << 64) - 1
-# A path is for reading; keys may have any length.
+# People read paths; keys may have any length.
 _KEY_CHARS = 60
 _PATH_CHARS = 1000
 _VOWELS = tuple("aeioAEIO")  # without u, as in uuid.UUID
 
-# Made now, because a cell may replace the class. The copy has no cycle, so none is looked for.
+# Created now, because a cell may replace the class. The copy has no cycle, so the encoder need not check.
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
 ).encode
@@ -45,7 +45,7 @@ class NotJson(Exception):
         self._parts: list[str] = []
 
     def inside(self, part: str) -> NotJson:
-        """The same refusal, seen from one level further out."""
+        """The same error, seen from one level further out."""
         self._parts.append(part)
         return self
 
@@ -61,7 +61,7 @@ class NotJson(Exception):
 
 
 def strict_json(value: Any, limit: int) -> bytes:
-    """The value as JSON text of at most so many bytes."""
+    """The value as JSON text of at most this many bytes."""
     try:
         text = _encoded(value, limit)
     except NotJson:
@@ -83,8 +83,9 @@ def _encoded(value: Any, limit: int) -> bytes:
 
 
 def _unspent(value: Any, budget: int, depth: int) -> int:
-    """Most values can be encoded as they are. This is what a budget has left after the least that such a value takes;
-    it is negative for one that has to be read with care, or is too large."""
+    """Most values can be encoded as they are. Returns the budget that remains after the minimal size of such a value;
+    negative if the value needs the careful reading, or is too large.
+    """
     kind = type(value)
     if kind is str:
         return budget - len(value)
@@ -114,8 +115,9 @@ def _unspent(value: Any, budget: int, depth: int) -> int:
 
 
 class _Reading:
-    """A careful walk over a value. It pays for the least that each part can take, which ends the walk of data that
-    contains the same part twice at every level."""
+    """Reads a value carefully. Charges the minimal size of each part, which bounds the reading of data that contains
+    the same part twice at every level.
+    """
 
     __slots__ = ("limit", "budget", "around")
 

@@ -1,7 +1,7 @@
-"""Clients of model providers that code finds without importing anything: `openai_client` and its like, and `client`.
+"""Clients of model providers that code can use without an import: `openai_client` and the like, and `client`.
 
-They are builtins, so that a name of the user's own is always the one that counts. Nothing is imported and no key is
-looked at before one of them is used.
+They are builtins, so that the user's own names take precedence. Nothing is imported and no key is read before one of
+them is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _environ = os.environ
 class _Provider(NamedTuple):
     name: str
     key: str
-    # What else decides what a client is made of.
+    # Other variables that determine a client.
     address: str
     make: Callable[[str], Any]
 
@@ -52,7 +52,7 @@ def furnish() -> None:
 
 
 def _client(provider: _Provider) -> Any:
-    """The same one as long as it would be made in the same way: who calls may change from run to run."""
+    """Reuses a client while its settings stay the same: the caller may change from run to run."""
     key = _environ.get(provider.key)
     if not key:
         raise RuntimeError(f"{provider.name} is not configured for this deployment")
@@ -68,7 +68,7 @@ def _client(provider: _Provider) -> Any:
 
 
 class _Lazy:
-    """Stands for a client, also where somebody asks for its type."""
+    """Stands for a client, even if code asks for its type."""
 
     __slots__ = ("_provider",)
 

@@ -1,9 +1,9 @@
-"""The network as Python meets it: one outlet, and a sentence where that does not help.
+"""The network as Python code sees it: one proxy, and a clear error where it does not help.
 
-A sandbox has no interface but its loopback, and no names but its own. Where the host serves the outlet, a connection to
-anybody else is asked for there (HTTP CONNECT), and a name gets a made-up address that stands for it; clients that read
-`HTTPS_PROXY` ask by themselves. Where nobody serves it, every attempt fails at once and says what is missing. This is a
-guide and no wall: the wall is the empty network namespace, in which code that goes around it finds nobody.
+A sandbox has no interface but its loopback, and no names but its own. If the host serves the proxy, a connection to any
+other host is requested there (HTTP CONNECT), and a name gets a placeholder address; clients that read `HTTPS_PROXY` use
+the proxy by themselves. Without a proxy, every attempt fails at once and says what is missing. This is no isolation
+layer: that is the empty network namespace, in which code that bypasses this module reaches no host.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any
 
 from .after_import import after_import
 
-# Where the host serves it, or nobody listens.
+# The host serves the proxy here, or nothing listens.
 outlet = ("127.0.0.1", 3128)
 
-# Who is told of attempts that no outlet hears of.
+# Called for attempts that no proxy sees.
 told: Callable[[str], None] | None = None
 
-# The outlet gives up sooner. For a socket that must not block, which has to wait here nevertheless.
+# The proxy times out sooner. For non-blocking sockets, which must wait here nevertheless.
 _PATIENCE_SECONDS = 60.0
-# The outlet is asked on the same machine, and answers or refuses at once.
+# The proxy is on the same machine, and accepts or refuses at once.
 _PROBE_SECONDS = 1.0
 _ANSWER_BYTES_MAX = 16 * 1024
-# 198.18.0.0/15 is set aside for benchmarks (RFC 2544): nobody has these addresses.
+# 198.18.0.0/15 is reserved for benchmarks (RFC 2544): no host has these addresses.
 _FIRST_STAND_IN = int.from_bytes(socket.inet_aton("198.18.0.1"), "big")
-# A process that knows more names than that at once forgets the oldest.
+# A process with more names than this forgets the oldest.
 _NAMES_MAX = 65_536
 
 _NOT_ALLOWED = "network access is not allowed: "
@@ -42,10 +42,10 @@ _NOT_OPENED = (
     "specification of an agent under external_access_integrations"
 )
 _NO_DATAGRAMS = "only TCP connections leave a sandbox, no datagrams (UDP) to {}"
-# As the outlet puts it.
+# The proxy's wording.
 _DENIED, _UNRESOLVED = "network.denied: ", "cannot be resolved"
 
-# Of the class in C: a socket may be one of TLS, whose own methods mean something else.
+# Methods of the C class: a socket may be a TLS socket, whose own methods do something else.
 _Plain = socket.SocketType
 _family, _kind = _Plain.family.__get__, _Plain.type.__get__
 _recv, _sendall, _shutdown = _Plain.recv, _Plain.sendall, _Plain.shutdown
@@ -71,7 +71,7 @@ class Denied(PermissionError):
 
 
 class NameDenied(socket.gaierror):
-    """Clients expect this one of a name, and show what it says."""
+    """The error type that clients expect for a name; they show its text."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(socket.EAI_NONAME, _NOT_ALLOWED + sentence)
@@ -81,13 +81,13 @@ class NameDenied(socket.gaierror):
 
 
 for _error in (Denied, NameDenied):
-    # Nobody has to know that they are not Python's own, except who reports them.
+    # These errors look like Python's own, except to the code that reports them.
     _error.__name__ = _error.__qualname__ = _error.__base__.__name__
     _error.__module__ = _error.__base__.__module__
 
 
 def install() -> None:
-    """Stands from here on in this process and all that are forked from it."""
+    """Active from here on in this process and its forks."""
     socket.getaddrinfo, socket.gethostbyname = getaddrinfo, gethostbyname
     socket.gethostbyname_ex = gethostbyname_ex
     socket.socket.connect, socket.socket.connect_ex = connect, connect_ex
@@ -100,7 +100,7 @@ def install() -> None:
 
 
 def is_denied(error: BaseException | None) -> bool:
-    """Whether code has failed because of the network, going by the words: clients put them into errors of their own."""
+    """Whether code failed because of the network, judged by the text: clients wrap it in their own errors."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:
@@ -184,7 +184,7 @@ def sendmsg(self: socket.socket, *args: Any) -> int:
 
 
 async def sock_connect(self: BaseSelectorEventLoop, sock: socket.socket, address: Any) -> None:
-    """As `connect`, without keeping the other tasks of the loop waiting."""
+    """Like `connect`, without blocking the other tasks of the loop."""
     place = _far_place(sock, address)
     if place is None:
         return await _sock_connect(self, sock, address)
@@ -225,7 +225,7 @@ def _tunnel(sock: socket.socket, place: str) -> None:
 def _ask(sock: socket.socket, place: str, until: float | None) -> None:
     _sendall(sock, _question(place))
     answer = bytearray()
-    # Byte by byte: what comes after the answer is for whoever has asked for the connection.
+    # Byte by byte: what follows the response belongs to the code that requested the connection.
     while _takes(answer, _recv(sock, 1)):
         if until is not None:
             _settimeout(sock, max(until - monotonic(), 0.001))
@@ -237,7 +237,7 @@ def _question(place: str) -> bytes:
 
 
 def _takes(answer: bytearray, part: bytes) -> bool:
-    """Whether there is more to come."""
+    """Whether more of the response is to come."""
     answer += part
     return part != b"" and len(answer) < _ANSWER_BYTES_MAX and not answer.endswith(b"\r\n\r\n")
 
@@ -268,7 +268,7 @@ def _outlet_for(sock: socket.socket) -> tuple[str, int]:
 
 
 def _check_outlet(place: str) -> None:
-    """Whether there is one is asked each time: the host opens and closes it as it sees fit."""
+    """Checked each time: the host opens and closes the proxy at any time."""
     probe = _Plain(socket.AF_INET, socket.SOCK_STREAM)
     try:
         _settimeout(probe, _PROBE_SECONDS)
@@ -279,14 +279,14 @@ def _check_outlet(place: str) -> None:
 
 
 def _refusal(error: type[OSError], place: str, why: str = _NOT_OPENED) -> OSError:
-    """For the host, who writes it down, and for the code."""
+    """Reports the refusal to the host, which logs it, and returns the error for the code."""
     if told is not None:
         told(place)
     return error(why.format(place))
 
 
 def _far_place(sock: socket.socket, address: Any) -> str | None:
-    """Host and port of somebody outside, or None where Python should do as ever: also where it will find fault."""
+    """Host and port outside of the sandbox, or None if Python should proceed as usual, even into an error."""
     if _family(sock) not in _INTERNET or not isinstance(address, tuple) or len(address) < 2:
         return None
     host, port = _text(address[0]), address[1]
@@ -303,7 +303,7 @@ def _far_place(sock: socket.socket, address: Any) -> str | None:
 
 
 def _far_name(host: Any) -> str | None:
-    """The name in ASCII of a host that is not here; None for addresses, and for what is no name at all."""
+    """The ASCII name of a host outside; None for addresses and invalid names."""
     host = _text(host)
     if not isinstance(host, str) or _packed(host) is not None:
         return None
@@ -317,7 +317,7 @@ def _far_name(host: Any) -> str | None:
 
 
 def _far_address(packed: bytes) -> str | None:
-    """What an address stands for, or is; None for this host's own."""
+    """What an address stands for, or is; None for the sandbox's own."""
     if len(packed) == 16:
         if packed[:12] != b"\0" * 10 + b"\xff\xff":
             here = packed[:15] == b"\0" * 15 and packed[15] < 2
@@ -342,7 +342,7 @@ def _text(host: Any) -> Any:
 
 
 def _stand_in(name: str) -> str:
-    """The address that stands for a name in this process. No lock: one could be held while a process is forked."""
+    """The placeholder address of a name in this process. No lock: one could be held during a fork."""
     number = _numbers.get(name)
     if number is None or _names.get(number) != name:
         number = next(_next_number) % _NAMES_MAX
@@ -352,8 +352,9 @@ def _stand_in(name: str) -> str:
 
 
 def _without_proxy_of_plain_http(request: ModuleType) -> None:
-    """Clients ask here what the variables say. For plain http they would take the outlet's refusal for the answer of the
-    host; a connection that they open themselves is asked for first, and fails with an exception."""
+    """Clients read the proxy variables through this function. For plain http they would take the proxy's error for the
+    host's response; a connection that they open themselves is requested first, and fails with an exception.
+    """
     of_variables = request.getproxies_environment
 
     def getproxies_environment() -> dict[str, str]:
@@ -365,12 +366,12 @@ def _without_proxy_of_plain_http(request: ModuleType) -> None:
 
 
 def _without_own_resolver(resolver: ModuleType) -> None:
-    """With aiodns it would look for a name server, which there is none of."""
+    """With aiodns it would look for a name server, and there is none."""
     resolver.DefaultResolver = resolver.ThreadedResolver
 
 
 def _with_status_and_reason(exceptions: ModuleType) -> None:
-    """websockets would tell the status of a refusal, and not what was refused."""
+    """websockets would report the status of a refusal without its reason."""
     refused = getattr(exceptions, "InvalidProxyStatus", None)
     if refused is not None:
         tell = refused.__str__
@@ -378,7 +379,7 @@ def _with_status_and_reason(exceptions: ModuleType) -> None:
 
 
 def _with_reason(exceptions: ModuleType) -> None:
-    """boto3 would tell who has refused, or what was not reached, and not why. It has the reason, where there is one."""
+    """boto3 would report who refused, or what was unreachable, without the reason, which it has."""
     for refused in (exceptions.ProxyConnectionError, exceptions.EndpointConnectionError):
         _tell_reason(refused)
 

@@ -1,6 +1,6 @@
-"""Lines of a cell that are a notebook's way of installing: `%pip install x`, `!pip install x`, `pip install x`.
+"""Notebook commands that install packages: `%pip install x`, `!pip install x`, `pip install x`.
 
-The compiler finds them: only a line that it does not take is looked at, so that no text inside a string is touched.
+The compiler finds them: only a line that it rejects is examined, so that no text inside a string is changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _CALL = "{}__import__('belljar').pip({!r}){}"
 
 
 def without(source: str, number: int | None) -> str | None:
-    """The source with a call in the place of the line of that number; None if it is no such line."""
+    """The source with that line replaced by a call; None if the line is no such command."""
     lines = _lines(source)
     if number is None or not 0 < number <= len(lines):
         return None

@@ -1,7 +1,7 @@
-"""Lets plotly's `fig.show()` reach the kernel.
+"""Lets plotly's `fig.show()` reach the runner.
 
-plotly sends figures by MIME type only through IPython, and otherwise looks for a browser. It has no setting for
-anything else, so the two names it looks at are replaced as soon as the user, or the zygote, has imported it.
+plotly sends figures by MIME type only through IPython, and otherwise opens a browser. It has no setting for anything
+else, so the two names that it uses are replaced as soon as the user, or the zygote, has imported it.
 """
 
 from __future__ import annotations

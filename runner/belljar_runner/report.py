@@ -1,4 +1,4 @@
-"""What the user is told about an exception: its type, its message, and a traceback of the user's frames alone."""
+"""Reports an exception to the user: its type, its message, and a traceback of the user's frames alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .surroundings import TOOL_MODULE
 
 _MESSAGE_CHARS = 16 * 1024
 _TRACEBACK_CHARS = 64 * 1024
-# An endless recursion under a raised limit leaves a million frames; what matters stands at the two ends.
+# An endless recursion under a raised limit leaves a million frames; only the two ends matter.
 _FRAMES_AT_EACH_END = 500
 
 _KERNEL = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -57,7 +57,7 @@ def format_traceback(error: BaseException) -> str:
 
 
 def text_of(value: Any) -> str:
-    """The value's repr, or a word about why it has none."""
+    """The value's repr, or a note about why it has none."""
     try:
         return str.__str__(repr(value))  # a repr may be of a class of the user's
     except Exception as problem:
@@ -65,7 +65,7 @@ def text_of(value: Any) -> str:
 
 
 def strip_kernel_frames(error: BaseException) -> None:
-    """Removes the kernel's frames from an exception and from all that are chained or grouped with it."""
+    """Removes the runner's frames from an exception and from all that are chained or grouped with it."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -114,7 +114,7 @@ def exit_code(request: SystemExit) -> int:
 
 
 def call_users_hook(error: BaseException) -> None:
-    """A cell may have set `sys.excepthook`; whatever it does, even leave, the error is reported as well."""
+    """A cell may have set `sys.excepthook`; whatever it does, even exit, the error is reported too."""
     hook = getattr(sys, "excepthook", sys.__excepthook__)
     if hook is sys.__excepthook__:
         return

@@ -20,12 +20,12 @@ _MT19937_BYTES = 4 * _MT19937_WORDS
 
 
 def prepare() -> None:
-    """In the zygote: brings every generator into the state from which `reseed` is quick."""
+    """In the zygote: brings every generator into the state from which `reseed` is fast."""
     for _, module, renew in _RENEWALS:
         if module in sys.modules:
             renew(sys.modules[module])
     if "numpy.random.mtrand" in sys.modules:
-        # Also forgets the second half of a pair of normal numbers.
+        # Also discards the second half of a pair of normal numbers.
         sys.modules["numpy.random.mtrand"].seed()
 
 
@@ -40,7 +40,7 @@ def reseed() -> list[str]:
 
 
 def _numpy(mtrand: ModuleType) -> None:
-    """Puts random words in the place of the state. Numpy's own seeding takes 0.6 ms in a process just forked."""
+    """Replaces the state by random words. numpy's own seeding takes 0.6 ms in a newly forked process."""
     generator = mtrand.get_bit_generator()
     if type(generator).__name__ != "MT19937":
         raise RuntimeError(f"numpy's global generator is a {type(generator).__name__}, which is not known here")
@@ -61,7 +61,7 @@ def _uuid(uuid: ModuleType) -> None:
     for state in ("_node", "_last_timestamp", "_last_timestamp_v7"):
         if hasattr(uuid, state):
             setattr(uuid, state, None)
-    # libuuid keeps a clock sequence of its own that nobody can renew; Python's way has none.
+    # libuuid keeps its own clock sequence that cannot be renewed; Python's implementation has none.
     uuid._generate_time_safe = None
 
 

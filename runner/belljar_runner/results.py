@@ -1,4 +1,4 @@
-"""Values on their way to the eye: as display data by MIME type."""
+"""Values as display data, by MIME type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .channel import MAX_DATA_BYTES, MAX_FRAME_BYTES, encode, utf8
 from .json_value import strict_json
 from .report import explain, note, text_of
 
-# Beyond this a form is not even measured: data that contains the same part twice at every level has no end.
+# Larger forms are not even measured: data that contains the same part twice at every level has no end.
 _MAX_WALK_BYTES = 2 * MAX_FRAME_BYTES
 
 _METHODS = {
@@ -25,12 +25,12 @@ _WITHOUT_METHODS = frozenset((int, float, complex, bool, str, bytes, list, tuple
 
 
 def bundle(value: Any) -> dict[str, Any]:
-    """All forms a value has. One that fails is left out with a note on stderr; the text form is always there."""
+    """All forms of a value. One that fails is left out with a note on stderr; the text form is always present."""
     data = {"text/plain": text_of(value)}
     kind = type(value)
     if kind in _WITHOUT_METHODS:
         return data
-    # Looked up on the type: an object that answers every attribute, such as a mock, has no form but its repr.
+    # Looked up on the type: an object that answers every attribute, such as a mock, has only its repr.
     if hasattr(kind, "_repr_mimebundle_"):
         data.update(_mimebundle(value))
     for mime, method in _METHODS.items():
@@ -69,7 +69,7 @@ def _drawn(figure: Any) -> dict[str, Any]:
 
 
 def frame(data: dict[str, Any], limit: int, *, main: bool) -> bytes:
-    """The result frame. Forms that do not fit, largest first, are named with their size instead."""
+    """The result frame. Forms that do not fit, largest first, are replaced by their size."""
     limit = min(limit, MAX_DATA_BYTES)
     forms, dropped = _encode_forms(data, limit)
     while sum(map(len, forms.values())) > limit:

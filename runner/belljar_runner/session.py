@@ -1,7 +1,7 @@
-"""The loop of a sandbox: one request, one run, exactly one `done`.
+"""The main loop of a sandbox: one request, one run, exactly one `done`.
 
-This process answers for itself alone. A child that user code forks shares its memory but must never speak on its
-channel, and ends like any script when it comes back here.
+Only this process may respond. A child that user code forks shares its memory but must never write to its channel, and
+exits like any script when it returns here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .streams import Streams
 
 RESEED_FAILED = 71
 CHANNEL_LOST = 72
-# Below this the kernel itself could not print a traceback; a cell that sets less has it for its own code only.
+# Below this limit the runner itself could not print a traceback; a lower limit applies to the cell's code only.
 _LEAST_RECURSION = 1000
 
 _DONE = b'{"ev":"done","error":null,"exit_code":null}'
@@ -35,15 +35,15 @@ _DONE_WITH_VALUE = b'{"ev":"done","error":null,"exit_code":null,"value":%b}'
 _DONE_WITHOUT_VALUE = b'{"ev":"done","error":null,"exit_code":null,"value_error":%b}'
 _ENTRY_MISSING = b'{"ev":"done","error":null,"exit_code":null,"entry_missing":true}'
 
-# What one run sends. The host keeps 256 results and 1,000 refusals, reads what comes beyond these slowly, and ends a
-# sandbox that sends without end: a loop that shows or tries something a million times must not come to that.
+# Limits of what one run sends. The host keeps 256 results and 1,000 refusals, reads more slowly beyond these, and ends
+# a sandbox that sends without end: a loop that shows or tries something a million times must not lead to that.
 _RESULTS_MAX = 512
 _RESULTS_BYTES_MAX = 32 * 1024 * 1024
 _REFUSALS_MAX = 1000
 
 _REHEARSAL = "<warm-up>"
 _REHEARSALS = 20
-# They go the whole way of a cell and of a tool, print nothing and leave no name.
+# They use the whole path of a cell and of a tool, print nothing and define no name.
 _CELL_OF_NOTHING = {
     "code": "print(end='')", "name": _REHEARSAL, "show_last": True, "value_limit": MAX_DATA_BYTES
 }
@@ -78,9 +78,9 @@ def _exit_with(status: int, message: str) -> NoReturn:
 
 
 class Session:
-    """Made in the zygote, where it costs nothing to have: a sandbox only begins it.
+    """Created in the zygote, where it costs nothing: a sandbox only begins it.
 
-    The descriptors it speaks of have the same numbers on both sides of the fork, and mean other things.
+    Its descriptors have the same numbers on both sides of the fork, but refer to different files.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -101,13 +101,15 @@ class Session:
         plotly_show.install()
 
     def rehearse(self) -> None:
-        """In the zygote, often enough for the interpreter to specialise what it runs: no sandbox has to write there."""
+        """In the zygote: runs often enough for the interpreter to specialise its code, so that no sandbox writes to
+        those pages.
+        """
         signals.install()
         for _ in range(_REHEARSALS):
             self._answer({"op": "warm"})
 
     def begin(self) -> None:
-        """What only the process that serves can do."""
+        """Steps that only the serving process can do."""
         self.streams.keep_spares()
         surroundings.bring_font_list()
         os.register_at_fork(after_in_child=self._become_users_child)
@@ -135,7 +137,7 @@ class Session:
             finally:
                 signals.ignore()
         except BaseException as stray:
-            # An interrupt can arrive after the cell, while its results or its traceback are being made.
+            # An interrupt can arrive after the cell, while its results or its traceback are being built.
             signals.ignore()
             self._take_recursion_limit()
             if self._forked:
@@ -177,7 +179,7 @@ class Session:
                 source = understood
 
     def _answered(self, name: str, before: Any, value: Any) -> Any:
-        """What this cell has bound to the name, or the value of its last expression."""
+        """The value that this cell bound to the name, or that of its last expression."""
         bound = self.interpreter.namespace.get(name, NO_VALUE)
         return value if bound is before else bound
 
@@ -205,7 +207,7 @@ class Session:
         return _ENTRY_MISSING if value is NO_VALUE else _succeeded(value, request.get("value_limit", 0))
 
     def _execute(self, action: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException | None]:
-        """Runs the user's code. A child that it forked goes no further than this."""
+        """Runs the user's code. A child that it forked ends here."""
         value, error = NO_VALUE, None
         try:
             value = action(*arguments)
@@ -238,7 +240,7 @@ class Session:
         builtins._ = value
 
     def display(self, *values: Any, raw: bool = False, **_jupyter: Any) -> None:
-        """Show values as results of this cell, in all the forms they have."""
+        """Show values as results of this cell, in all of their forms."""
         for value in values:
             if not self._forked:
                 self._emit(dict(value) if raw else results.bundle(value), main=False)
@@ -246,7 +248,7 @@ class Session:
                 print(repr(value))
 
     def _emit(self, data: dict[str, Any], *, main: bool) -> None:
-        # What was printed before a result is in the pipes before the result is on the channel.
+        # Flush printed output into the pipes before the result goes to the channel.
         self.streams.flush()
         if self._results >= _RESULTS_MAX or self._results_bytes >= _RESULTS_BYTES_MAX:
             self._unsent += 1
@@ -257,8 +259,9 @@ class Session:
         signals.undisturbed(self.channel.send, frame)
 
     def _ask_for_packages(self, requirements: list[str]) -> dict[str, Any]:
-        """Asks the host and waits. An interrupt that comes meanwhile is heard after the answer, which comes at once
-        then: otherwise the answer would be taken for the next request."""
+        """Asks the host and waits. An interrupt during the wait is delivered after the response, which then comes at
+        once: otherwise the response would be taken for the next request.
+        """
         if get_ident() != main_thread().ident:
             raise guard.NotInstalled("a thread cannot install packages", "install them before the thread is started")
         self.streams.flush()
@@ -280,7 +283,7 @@ class Session:
             signals.undisturbed(self.channel.send, utf8(encode({"ev": "refused", "place": place})))
 
     def _warm(self, request: dict[str, Any]) -> bytes:
-        """Touches every page that a first cell or call will need and leaves nothing behind."""
+        """Touches every page that a first cell or call will need, and leaves no other effect."""
         rehearse()
         self._run(_CELL_OF_NOTHING)
         self._call(_CALL_OF_NOTHING)

@@ -1,9 +1,9 @@
-"""When a signal may break into Python code, and when it may not.
+"""When a signal may interrupt Python code, and when it may not.
 
 While a cell runs, SIGINT raises KeyboardInterrupt and everything else is as in plain Python. Between cells the main
-thread is the kernel's: an interrupt that comes late is dropped rather than left for the next cell, and the timers that
-a cell forgot to cancel wait until its successor runs. Otherwise a handler that raises could fall between reading a
-frame and keeping it.
+thread belongs to the runner: a late interrupt is dropped rather than kept for the next cell, and timers that a cell did
+not cancel wait until the next cell runs. Otherwise a handler that raises could run between reading a frame and storing
+it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def ignore() -> None:
 
 
 def undisturbed(action: Callable[[_Argument], None], argument: _Argument) -> None:
-    """Does something that must not be left half done; a signal that comes meanwhile is delivered right after it."""
+    """Does something that must not be interrupted; a signal during it is delivered right after it."""
     if get_ident() != main_thread().ident:
         return action(argument)  # Python runs signal handlers in the main thread only
     try:

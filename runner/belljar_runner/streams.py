@@ -17,7 +17,7 @@ from time import monotonic, sleep
 
 _LONGEST_WAIT_SECONDS = 0.020
 _POLL_SECONDS = 0.000_02
-# Out of the way of programs that count on getting the lowest descriptors.
+# High numbers, away from programs that expect to get the lowest descriptors.
 _SPARES_FROM = 100
 
 _write = io.BufferedWriter.write
@@ -32,7 +32,7 @@ _LINE_BUFFERED = 1
 
 
 class _Turn:
-    """Which of the two streams was written last."""
+    """The stream that was written last."""
 
     def __init__(self) -> None:
         self.writer: _Stream | None = None
@@ -87,7 +87,7 @@ class _Stream(io.BufferedWriter):
 
 
 class Streams:
-    """Owns what `sys.stdin`, `sys.stdout` and `sys.stderr` are, and puts them back when a cell has broken them."""
+    """Owns `sys.stdin`, `sys.stdout` and `sys.stderr`, and restores them when a cell has broken them."""
 
     def __init__(self) -> None:
         self._turn = _Turn()
@@ -99,7 +99,7 @@ class Streams:
             _libc.setvbuf(ctypes.c_void_p.in_dll(_libc, name), None, _LINE_BUFFERED, 0)
 
     def keep_spares(self) -> None:
-        """So that a cell which closes one of the three descriptors does not silence those that follow."""
+        """Keeps duplicates, so that a cell which closes one of the three descriptors does not silence later cells."""
         self._spares = {fd: fcntl(fd, F_DUPFD_CLOEXEC, _SPARES_FROM) for fd in (0, 1, 2)}
 
     def _open_stdin(self) -> io.TextIOWrapper:
@@ -120,12 +120,12 @@ class Streams:
         return stream
 
     def touch(self) -> None:
-        """Walks the way of a printed line without printing: writing nothing to a pipe wakes nobody."""
+        """Runs the code path of a printed line without printing: writing nothing to a pipe wakes no reader."""
         for stream in (sys.stderr, sys.stdout):
             stream.buffer.raw.write(b"")
 
     def mend(self) -> None:
-        """Before a cell: a stream that the last one closed is opened again; one that it redirected stays so."""
+        """Before a cell: reopens a stream that the last one closed; a redirected one stays redirected."""
         self._turn.host_reads = True
         if not _usable("stdout"):
             sys.stdout = sys.__stdout__ = self._open_stdout()
@@ -135,7 +135,7 @@ class Streams:
             sys.stdin = sys.__stdin__ = self._open_stdin()
 
     def flush(self) -> None:
-        """Everything that was printed is in the pipes when this returns, whichever layer held it."""
+        """When this returns, all printed output is in the pipes, whichever layer held it."""
         for fd, spare in self._spares.items():
             try:
                 fcntl(fd, F_GETFD)

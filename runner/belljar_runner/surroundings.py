@@ -1,4 +1,4 @@
-"""What user code finds around it: the `__main__` of a fresh interpreter, and two builtins fitted to the sandbox."""
+"""The environment of user code: the `__main__` of a fresh interpreter, and two builtins adapted to the sandbox."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOBODY = "nobody is at the keyboard of this sandbox; put the value into the cod
 
 
 def fresh_main() -> ModuleType:
-    """As the interactive interpreter has it: no `__file__` and no `__spec__`, which multiprocessing would follow."""
+    """As in the interactive interpreter: no `__file__` and no `__spec__`, which multiprocessing would follow."""
     main = ModuleType("__main__")
     main.__loader__ = BuiltinImporter
     main.__builtins__ = builtins
@@ -45,7 +45,7 @@ def fresh_tool() -> ModuleType:
 
 @contextmanager
 def without_working_directory() -> Iterator[None]:
-    """A tool imports what its author knew of: files of a call or of a session are whoever's who calls it."""
+    """A tool imports only what its author expected: files of a call or a session belong to the caller."""
     before = list(sys.path)
     working = {"", ".", os.getcwd()}
     sys.path[:] = [place for place in before if place not in working]
@@ -70,7 +70,7 @@ def furnish(display: Callable[..., None]) -> None:
 
 
 def bring_font_list() -> None:
-    """Puts the environment's list of fonts where matplotlib will look, which would otherwise make one of its own."""
+    """Puts the environment's font list where matplotlib looks for it; otherwise matplotlib would build its own."""
     if "matplotlib" in sys.modules or not os.path.isdir(_FONT_LIST):
         return
     os.makedirs(_FONT_LIST_PLACE, exist_ok=True)
@@ -98,7 +98,7 @@ def _fork_by_default() -> None:
 
 @contextmanager
 def as_script(main: ModuleType, argv: list[str], directory: str | None) -> Iterator[None]:
-    """For one run, what `python script.py arguments` would set, in that directory."""
+    """For one run, sets what `python script.py arguments` would set, in that directory."""
     if directory is not None:
         os.chdir(directory)  # For good, as when the script does it.
     path = os.path.abspath(argv[0]) if argv else ""
@@ -116,7 +116,7 @@ def as_script(main: ModuleType, argv: list[str], directory: str | None) -> Itera
 
 
 def tell(variables: dict[str, str]) -> None:
-    """Environment variables that hold until others are told. A session is told the same again and again, at no cost."""
+    """Sets environment variables until the next call. Setting the same ones again costs nothing."""
     global _told
     if variables == _told:
         return
@@ -128,7 +128,7 @@ def tell(variables: dict[str, str]) -> None:
 
 @contextmanager
 def with_variables(variables: dict[str, str]) -> Iterator[None]:
-    """For one call, environment variables; afterwards those of the same names are as they were."""
+    """Sets environment variables for one call, then restores the previous values."""
     before = {name: _environ.get(name) for name in variables}
     try:
         _environ.update(variables)

@@ -1,7 +1,7 @@
-"""A tool: a module of its own, of which the host calls one function.
+"""A tool: a separate module, of which the host calls one function.
 
-The module is made new for each call and is not `__main__`, so a block under `if __name__ == "__main__":` does not run
-and what a session keeps is not touched.
+The module is created for each call and is not `__main__`, so a block under `if __name__ == "__main__":` does not run
+and the state of a session does not change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def compile_tool(source: str, name: str) -> CodeType:
 
 
 def call(interpreter: Interpreter, module: CodeType, request: dict[str, Any]) -> Any:
-    """What the function returned, or NO_VALUE if the module has no such function."""
+    """The return value of the function, or NO_VALUE if the module has no such function."""
     with without_working_directory() if not request.get("own_modules", False) else nullcontext():
         namespace = fresh_tool().__dict__
         interpreter.execute(module, namespace)
@@ -36,8 +36,9 @@ def call(interpreter: Interpreter, module: CodeType, request: dict[str, Any]) ->
 
 
 def _positional_only(function: Callable[..., Any], given: int, keywords: dict[str, Any]) -> list[Any]:
-    """Takes from the keywords what the function accepts by position only. One that was left out before another gets
-    the function's own default; if it has none, the call is left to fail as Python lets it fail."""
+    """Takes from the keywords what the function accepts by position only. An omitted one before another gets the
+    function's default; without a default, the call fails as Python lets it fail.
+    """
     parameters = _positional_only_parameters(function)[given:]
     while parameters and parameters[-1][0] not in keywords:
         parameters.pop()
@@ -50,7 +51,7 @@ def _positional_only(function: Callable[..., Any], given: int, keywords: dict[st
 
 
 def _positional_only_parameters(function: Callable[..., Any]) -> list[tuple[Any, ...]]:
-    """Each as its name and, if it has one, its default."""
+    """The name of each parameter and its default, if it has one."""
     inner = unwrap(function)
     code = getattr(inner, "__code__", None)
     if not isinstance(code, CodeType):

@@ -1,4 +1,4 @@
-"""What a type is called and what it has, whatever its metaclass says: a class must not be able to break a report."""
+"""Names and attributes of a type, whatever its metaclass says: a class must not be able to break a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ bases_of = type.__dict__["__mro__"].__get__
 
 
 def has(kind: type, attribute: str) -> bool:
-    """Whether the class or a base of it defines this."""
+    """Whether the class or one of its bases defines this."""
     return any(attribute in _attributes_of(base) for base in bases_of(kind))
 
 
@@ -28,7 +28,7 @@ def home_of(kind: type) -> tuple[str, str]:
 
 
 def type_name(kind: type) -> str:
-    """With its module, unless that is built in or the user's own."""
+    """With its module, unless that is builtins or the user's own."""
     module, name = home_of(kind)
     full = name if module in _UNSAID else f"{module}.{name}"
     return full if len(full) <= _NAME_CHARS else full[:_NAME_CHARS] + "..."

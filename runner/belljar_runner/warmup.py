@@ -1,4 +1,4 @@
-"""A rehearsal in the zygote: what it touches here, no sandbox has to touch again.
+"""Warm-up in the zygote: pages that it touches here, no sandbox has to touch again.
 
 It leaves no trace: no figure, no name, no changed setting.
 """

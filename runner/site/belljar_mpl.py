@@ -1,7 +1,7 @@
-"""What matplotlib's Agg backend does differently in a sandbox: it hands figures to the kernel when they are shown.
+"""What matplotlib's Agg backend does differently in a sandbox: it sends figures to the runner when they are shown.
 
-The kernel imports this after Agg itself. In a process without a kernel, such as a subprocess, nobody does, and showing
-a figure does nothing, as Agg has it.
+The runner imports this after Agg itself. A process without a runner, such as a subprocess, does not import it, and
+showing a figure does nothing, as with plain Agg.
 """
 
 import functools
@@ -24,7 +24,7 @@ class FigureManager(FigureManagerBase):
 
 def teach(backend_agg: ModuleType) -> None:
     backend_agg.FigureCanvasAgg.manager_class = FigureManager
-    # On the figure and not on the canvas, because a figure may be saved by the canvas of another backend.
+    # On the figure and not on the canvas, because another backend's canvas may save the figure.
     Figure.draw = _noticing_changes(Figure.draw)
     Figure.savefig = _noticing_files(Figure.savefig)
 
@@ -39,7 +39,7 @@ def _noticing_changes(draw):
 
 
 def _noticing_files(savefig):
-    """A figure written to a file is an artifact already; it counts as seen until it changes again."""
+    """A figure that was saved to a file is already an artifact; it counts as seen until it changes again."""
 
     @functools.wraps(savefig)
     def save_and_notice(figure, fname, *args, **kwargs):

@@ -1,4 +1,4 @@
-"""A kernel as the host sees it: a forked process with a socket for frames and two pipes for what it prints."""
+"""A runner as the host sees it: a forked process with a socket for frames and two pipes for its output."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from belljar_runner.channel import Channel
 PATIENCE_SECONDS = 30
 MEBIBYTE = 1024 * 1024
 _LIMITS = {"result_limit": MEBIBYTE, "value_limit": MEBIBYTE}
-# unittest shows every warning while it runs; a kernel starts with what Python shows.
+# unittest shows every warning while it runs; a runner starts with Python's defaults.
 _FILTERS = warnings.filters[:]
 
 
 @dataclass
 class Reply:
-    """Everything one request gave back, the printed text in the order in which it could be read."""
+    """Everything that one request returned, with the printed text in the order in which it could be read."""
 
     printed: list[tuple[str, str]] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Kernel:
         os.kill(self.pid, signal.SIGINT)
 
     def collect(self) -> Reply:
-        """Reads until `done`, then what is left in the pipes, as the host must."""
+        """Reads until `done`, then the rest of the pipes, as the host must."""
         reply = Reply()
         with selectors.DefaultSelector() as selector:
             for source in (self._socket, *self._pipes):
@@ -154,7 +154,7 @@ class Kernel:
         return True
 
     def exit_status(self) -> int:
-        """Waits for the kernel to end by itself."""
+        """Waits for the runner to exit by itself."""
         _, status = os.waitpid(self.pid, 0)
         self.pid = 0
         return os.waitstatus_to_exitcode(status)
@@ -196,7 +196,7 @@ def _fork_kernel(workspace: str, channel: int, out: int, err: int) -> int:
 
 
 class KernelTest(unittest.TestCase):
-    """A fresh kernel for each promise."""
+    """A fresh runner for each test."""
 
     maxDiff = None
 

@@ -125,7 +125,7 @@ class Calls(KernelTest):
 
     def test_figures_that_were_made_are_shown(self):
         try:
-            import matplotlib.pyplot  # noqa: F401  before the fork, so that the kernel has it
+            import matplotlib.pyplot  # noqa: F401  before the fork, so that the runner has it
         except ImportError:
             self.skipTest("matplotlib is not installed")
         reply = self.call("""

@@ -11,7 +11,7 @@ class Figures(KernelTest):
     def setUp(self):
         os.environ["MPLBACKEND"] = "agg"
         try:
-            import matplotlib.pyplot  # before the fork, so that each kernel has it
+            import matplotlib.pyplot  # before the fork, so that each runner has it
         except ImportError:
             raise unittest.SkipTest("matplotlib is not installed") from None
         super().setUp()

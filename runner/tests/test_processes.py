@@ -1,4 +1,4 @@
-"""Signals, threads and processes behave as in a script, and never reach the kernel's own conversation."""
+"""Signals, threads and processes behave as in a script, and never reach the runner's own channel."""
 
 import time
 

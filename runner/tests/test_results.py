@@ -147,7 +147,7 @@ Rich()"""
 class Tables(KernelTest):
     def setUp(self):
         try:
-            import pandas  # noqa: F401  before the fork, so that each kernel has it
+            import pandas  # noqa: F401  before the fork, so that each runner has it
         except ImportError:
             raise unittest.SkipTest("pandas is not installed") from None
         super().setUp()

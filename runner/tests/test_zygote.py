@@ -1,4 +1,4 @@
-"""The zygote forks kernels that share its modules and nothing else. A stub stands in for the native library."""
+"""The zygote forks runners that share its modules and nothing else. A stub replaces the native library."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ LAUNCH = [
 
 @unittest.skipUnless(shutil.which("cc"), "needs a C compiler for the stub of the native library")
 class ZygoteTest(unittest.TestCase):
-    """A zygote for each promise, and kernels of it."""
+    """A zygote for each test, and its runners."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,5 +1,5 @@
-//! The one loop: a model is asked, what it calls is called, what came of it is told to it, until it
-//! answers in words, somebody has to be asked, or the budget is spent.
+//! The agent loop: asks a model, runs its tool calls, and sends it the results, until the model
+//! replies with text, an approval is needed, or the budget is exhausted.
 
 use crate::artifacts::Artifacts;
 use crate::budget::{BudgetExceeded, RunBudget, RunUsage};
@@ -18,48 +18,49 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use types::{Error, ErrorCode, Event, OutputFile, SandboxId, Warning};
 
-/// Pieces of words are told to whoever listens when there are so many characters of them.
+/// Streamed text is sent to listeners in pieces of at least this size.
 const FLUSH_BYTES: usize = 80;
 const NOT_RUN: &str = "This was not run: the run has ended.";
 pub(crate) const STOPPED: &str =
     "This was begun and stopped in the middle: what it has done is not known.";
 
-/// A run, and what it has used and written so far.
+/// A run, with its usage and its trace so far.
 pub(crate) struct AgentLoop<'a> {
     pub(crate) service: &'a Arc<Service>,
     pub(crate) run: &'a RunHandle,
-    /// Whoever asked, as they are now.
+    /// The principal who started the run, with its current privileges.
     pub(crate) caller: Caller,
     pub(crate) model: &'a dyn Model,
     pub(crate) budget: RunBudget,
     pub(crate) usage: RunUsage,
     pub(crate) trace_recorder: TraceRecorder,
     pub(crate) artifacts: Artifacts,
-    /// The warning about each tool that ran in the interpreter of the session, by the tool's name.
+    /// Warnings about tools that ran in the interpreter of the session, by tool name.
     pub(crate) isolation_warnings: BTreeMap<String, Warning>,
-    /// What failed, if nothing was computed since. Then no number is believed that the model was
-    /// not told.
+    /// The last error, if nothing was computed since. Then the answer may contain only numbers that
+    /// are in the model's input.
     pub(crate) unverified_error: Option<Error>,
-    /// Whether something has to be run before numbers are believed, and nothing was.
+    /// Whether the run must compute something before its numbers are trusted, and has not done so
+    /// yet.
     pub(crate) unverified: bool,
 }
 
-/// How the model and the tools have left it.
+/// Why the loop stopped.
 #[derive(Debug)]
 pub(crate) enum LoopOutcome {
     Answered(String),
-    /// Somebody has to be asked first.
+    /// A call needs an approval first.
     NeedsApproval,
 }
 
-/// Why a run is not finished.
+/// Why a run did not finish.
 #[derive(Debug)]
 pub(crate) enum RunError {
     Model(ModelError),
-    /// The model does not want to.
+    /// The model refused.
     ModelRefused,
     BudgetExceeded(BudgetExceeded),
-    /// Whoever asked has no good key any more.
+    /// The key of the caller is no longer valid.
     Unauthenticated,
     Cancelled,
 }
@@ -89,20 +90,20 @@ impl RunError {
 }
 
 impl AgentLoop<'_> {
-    /// Asks once.
+    /// Sends one request to the model.
     pub(crate) async fn ask_model(
         &mut self,
         purpose: Purpose,
         system: &str,
-        talk: &Conversation,
+        conversation: &Conversation,
         tools: Vec<ToolDefinition>,
         choice: ToolCallMode,
     ) -> Result<ModelResponse, RunError> {
         self.usage.check(&self.budget)?;
-        // They may have lost their key, or rights, since the last time.
+        // The key or the privileges may have been revoked since the last request.
         self.caller = self.service.refresh_caller(&self.caller).ok_or(RunError::Unauthenticated)?;
         let since = Instant::now();
-        let (system, messages) = (system.to_owned(), talk.messages.clone());
+        let (system, messages) = (system.to_owned(), conversation.messages.clone());
         let ask = ModelRequest { system, messages, tools, call_mode: choice };
         let words = TextStreamer { run: self.run, buffer: Mutex::default() };
         let held_back = self.buffers_answer();
@@ -132,62 +133,66 @@ impl AgentLoop<'_> {
     pub(crate) async fn run(
         &mut self,
         system: &str,
-        talk: &mut Conversation,
+        conversation: &mut Conversation,
         tools: &mut Toolbox,
     ) -> Result<LoopOutcome, RunError> {
         loop {
             let (choice, held_back) = (tools.call_mode(), self.buffers_answer());
             let answer = self
-                .ask_model(Purpose::Work, system, talk, tools.tool_definitions(), choice)
+                .ask_model(Purpose::Work, system, conversation, tools.tool_definitions(), choice)
                 .await?;
             let ModelResponse { text, calls, stop_reason: stop, .. } = answer;
             if stop == ModelStopReason::Length {
-                // Half a call is no call, and half an answer none.
+                // A truncated call or answer is unusable.
                 self.usage.record_failure("the model's answer was cut off because it was too long");
-                talk.push_user(prompts::CUT.trim_end());
+                conversation.push_user(prompts::CUT.trim_end());
                 continue;
             }
             if text.trim().is_empty() && calls.is_empty() {
                 self.usage.record_failure("the model's answer was empty");
-                talk.push_user(prompts::EMPTY.trim_end());
+                conversation.push_user(prompts::EMPTY.trim_end());
                 continue;
             }
             let said = Message::Model { text: text.clone(), calls: calls.clone() };
-            talk.messages.push(said);
+            conversation.messages.push(said);
             if calls.is_empty() {
                 return Ok(LoopOutcome::Answered(text));
             }
-            if held_back && !text.is_empty() && talk.grounds_numbers_of(&text) {
+            if held_back && !text.is_empty() && conversation.grounds_numbers_of(&text) {
                 self.run.publish(Event::Said { text });
             }
-            tools.call_all(self, talk, calls).await?;
-            if !talk.pending.is_empty() {
+            tools.call_all(self, conversation, calls).await?;
+            if !conversation.pending.is_empty() {
                 return Ok(LoopOutcome::NeedsApproval);
             }
-            talk.push_tool_results();
+            conversation.push_tool_results();
         }
     }
 
-    /// Whether what the model says is judged before anybody hears it.
+    /// Whether the answer is checked before it is streamed to listeners.
     fn buffers_answer(&self) -> bool {
         self.unverified_error.is_some() || self.unverified
     }
 
-    /// What the model says at the end, or why it is not passed on.
-    pub(crate) fn verify_answer(&self, talk: &Conversation, said: String) -> Result<String, Error> {
+    /// Returns the final answer of the model, or the error because of which it is withheld.
+    pub(crate) fn verify_answer(
+        &self,
+        conversation: &Conversation,
+        said: String,
+    ) -> Result<String, Error> {
         match &self.unverified_error {
-            Some(fault) if !talk.grounds_numbers_of(&said) => Err(fault.clone()),
+            Some(fault) if !conversation.grounds_numbers_of(&said) => Err(fault.clone()),
             _ => Ok(said),
         }
     }
 
-    /// Notes what a call has left.
+    /// Records the files that a call produced.
     pub(crate) fn add_artifacts(&mut self, files: &[OutputFile], sandbox: Option<SandboxId>) {
         self.artifacts.add(files, sandbox);
         files.iter().for_each(|file| self.run.publish(Event::File(file.clone())));
     }
 
-    /// Notes how a call has ended.
+    /// Records the outcome of a call.
     pub(crate) fn record_outcome(&mut self, told: &ToolOutcome) {
         if told.failed {
             self.usage.record_failure(&told.failure_line());
@@ -201,27 +206,29 @@ impl AgentLoop<'_> {
     }
 }
 
-/// How many of these the model has been told when it was asked before.
+/// Number of these messages that an earlier request already sent.
 fn already_sent(messages: &[Message]) -> usize {
     let last = messages.iter().rposition(|message| matches!(message, Message::Model { .. }));
     last.map_or(0, |last| last + 1)
 }
 
-/// A conversation that stopped in the middle of its calls could not be gone on from: every call has
-/// to have a result. What was begun and has none is given back.
-pub(crate) fn close_open_calls(talk: &mut Conversation) -> Vec<ToolCall> {
-    let Some(Message::Model { calls, .. }) = talk.messages.last() else { return Vec::new() };
-    if calls.is_empty() || !talk.pending.is_empty() {
+/// Every call needs a result before a conversation can continue. Adds one to each open call and
+/// returns the calls that had been started.
+pub(crate) fn close_open_calls(conversation: &mut Conversation) -> Vec<ToolCall> {
+    let Some(Message::Model { calls, .. }) = conversation.messages.last() else {
+        return Vec::new();
+    };
+    if calls.is_empty() || !conversation.pending.is_empty() {
         return Vec::new();
     }
     let mut stopped = Vec::new();
     for call in calls {
-        if talk.answered.iter().any(|result| result.call_id == call.id) {
+        if conversation.answered.iter().any(|result| result.call_id == call.id) {
             continue;
         }
-        let begun = talk.begun.contains(&call.id);
+        let begun = conversation.begun.contains(&call.id);
         let text = if begun { STOPPED } else { NOT_RUN };
-        talk.answered.push(ToolResult {
+        conversation.answered.push(ToolResult {
             call_id: call.id.clone(),
             name: call.name.clone(),
             text: text.to_owned(),
@@ -229,11 +236,11 @@ pub(crate) fn close_open_calls(talk: &mut Conversation) -> Vec<ToolCall> {
         });
         stopped.extend(begun.then(|| call.clone()));
     }
-    talk.push_tool_results();
+    conversation.push_tool_results();
     stopped
 }
 
-/// What a model says, for whoever listens: not letter by letter.
+/// Streams the text of a model to listeners in larger pieces.
 struct TextStreamer<'a> {
     run: &'a RunHandle,
     buffer: Mutex<String>,

@@ -1,4 +1,4 @@
-//! The files that a run has made, its code and its tools together.
+//! The files that a run produced with its code and its tools.
 
 use types::{FileKind, OutputFile, SandboxId};
 
@@ -8,8 +8,8 @@ pub(crate) struct Artifacts {
 }
 
 impl Artifacts {
-    /// A data file that was changed again where it was made is one file, as it is now; names in
-    /// other sandboxes are those of other files. Pictures are as many as there were.
+    /// A data file that changed again in its sandbox replaces its earlier version; equal names in
+    /// other sandboxes are other files. Every image is kept.
     pub(crate) fn add(&mut self, new: &[OutputFile], sandbox: Option<SandboxId>) {
         for file in new {
             self.files.retain(|(made_in, known)| {

@@ -1,25 +1,25 @@
-//! What a run may use, and what it has used of it.
+//! The budget of a run, and its usage.
 
 use crate::model::{ModelResponse, TokenUsage};
 use service::ROUNDS_MAX;
 use std::time::Duration;
 use types::{Error, ErrorCode};
 
-/// Rounds of a run of code whose plan is short, as the published example shows them.
+/// Rounds of a code run with a short plan, as in the published example.
 const CODE_ROUNDS: u32 = 6;
-/// Each step may be done once, and mended once.
+/// Each step may run once and be repaired once.
 const ROUNDS_PER_STEP: u32 = 2;
-/// Rounds of an agent: each may call several tools.
+/// Rounds of an agent. Each may call several tools.
 const AGENT_ROUNDS: u32 = 20;
-/// Some hundred pages read and written.
+/// A few hundred pages of input and output.
 const TOKENS: u64 = 1_000_000;
 /// More than any text has.
 const BYTES_PER_TOKEN_MAX: u64 = 8;
-/// A person waits for it.
+/// A person waits for the result.
 const TIME: Duration = Duration::from_secs(10 * 60);
-/// Once, and twice to mend it.
+/// One attempt and two repairs.
 const FAILURES: u32 = 3;
-/// Of what is said about a failure: a sentence or two.
+/// Length of a failure message: one or two sentences.
 const FAILURE_CHARS_MAX: usize = 300;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +27,11 @@ pub(crate) struct RunBudget {
     pub(crate) rounds: u32,
     pub(crate) tokens: u64,
     pub(crate) time: Duration,
-    /// Tools that fail one after the other.
+    /// Consecutive tool failures.
     pub(crate) failures: u32,
 }
 
-/// What there is no more of.
+/// The exhausted part of the budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BudgetExceeded {
     #[error("the limit of {0} rounds was reached")]
@@ -67,26 +67,26 @@ impl RunBudget {
         Self { rounds: rounds.unwrap_or(CODE_ROUNDS), ..Self::for_agent() }
     }
 
-    /// For a plan of so many steps, if nobody has said how many rounds there are.
+    /// Rounds for a plan with this many steps, if the request sets no limit.
     pub(crate) fn rounds_for_steps(steps: usize) -> u32 {
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
         steps.saturating_mul(ROUNDS_PER_STEP).clamp(CODE_ROUNDS, ROUNDS_MAX)
     }
 }
 
-/// What was used so far.
+/// Usage so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunUsage {
     pub(crate) rounds: u32,
     pub(crate) requests: u64,
     pub(crate) tokens: TokenUsage,
-    /// What failed since something worked last, and how the last of it did.
+    /// Consecutive failures, and the message of the last one.
     failures: u32,
     last_failure: String,
 }
 
 impl RunUsage {
-    /// What a provider says of itself is believed upwards only: all that was said is kept.
+    /// Raises the provider's output count to a lower bound computed from the text.
     pub(crate) fn record_response(&mut self, answer: &ModelResponse) {
         let calls = answer.calls.iter().map(|call| call.arguments.to_string().len());
         let bytes = answer.text.len() + calls.sum::<usize>();
@@ -96,7 +96,7 @@ impl RunUsage {
         self.tokens += TokenUsage { input, output: output.max(least) };
     }
 
-    /// Before a model is asked again.
+    /// Checked before each request to a model.
     pub(crate) fn check(&self, budget: &RunBudget) -> Result<(), BudgetExceeded> {
         if self.tokens.input + self.tokens.output >= budget.tokens {
             return Err(BudgetExceeded::Tokens(budget.tokens));
@@ -110,7 +110,7 @@ impl RunUsage {
         Ok(())
     }
 
-    /// Before another round.
+    /// Checked before each round.
     pub(crate) fn begin_round(&mut self, budget: &RunBudget) -> Result<u32, BudgetExceeded> {
         if self.rounds >= budget.rounds {
             return Err(BudgetExceeded::Rounds(budget.rounds));
@@ -119,7 +119,7 @@ impl RunUsage {
         Ok(self.rounds)
     }
 
-    /// `what` is said to people, so that it is no longer than they read.
+    /// `what` is shown to users, so it is shortened.
     pub(crate) fn record_failure(&mut self, what: &str) {
         self.failures += 1;
         let line = what.split_whitespace().collect::<Vec<_>>().join(" ");

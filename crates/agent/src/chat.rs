@@ -1,5 +1,5 @@
-//! Runs of agents: a message in, an answer out. Where somebody has to be asked first, the run ends
-//! with what they are asked, and their reply goes on from there.
+//! Agent runs: a message in, an answer out. If an approval is needed, the run ends with the pending
+//! actions, and the reply continues from there.
 
 use crate::agent_loop::{AgentLoop, LoopOutcome, RunError};
 use crate::budget::RunBudget;
@@ -26,11 +26,11 @@ use types::{
 };
 use utoipa::ToSchema;
 
-/// As its record calls it.
+/// The kind of an agent run in its record.
 pub const AGENT: &str = "agent";
 const MESSAGE_BYTES_MAX: usize = 100_000;
 
-/// A message to an agent: as `message`, or as `messages` of users and of those who were asked.
+/// A message to an agent: as `message`, or as `messages` of users and replies to actions
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChatRequest {
@@ -38,33 +38,33 @@ pub struct ChatRequest {
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<InputMessage>,
-    /// Of the answer that this goes on from; a new conversation if absent.
+    /// Cursor of the answer to continue from; a new conversation if absent
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// A name for the conversation: its session is kept for whoever says it again.
+    /// Name of the conversation: requests with the same key use the same session
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Documents for its code, in `/home/uploaded_files/`.
+    /// Documents for its code, in `/home/uploaded_files/`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub document_ids: Vec<FileId>,
-    /// What another system calls the agent; comes back with the answer.
+    /// Id of the agent in another system; returned with the answer
     #[serde(default, rename = "agentExternalId", skip_serializing_if = "Option::is_none")]
     pub agent_external_id: Option<String>,
 }
 
-/// One of `messages`.
+/// One of `messages`
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum InputMessage {
     User {
-        /// Text, or `{"type": "text", "text": …}`.
+        /// Text, or `{"type": "text", "text": …}`
         #[schema(value_type = Object)]
         content: Value,
     },
     Action(Confirmation),
 }
 
-/// What a run of an agent has to say besides its record.
+/// Output of an agent run in addition to its record.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ChatOutput {
     pub(crate) answer: String,
@@ -75,7 +75,7 @@ pub(crate) struct ChatOutput {
 }
 
 impl ChatRequest {
-    /// What the user says, all in one, and what those who were asked reply.
+    /// The user's text, joined into one, and the replies to pending actions.
     fn parse(&self) -> Result<(Option<String>, Vec<IndexedConfirmation>), RequestError> {
         let (mut texts, mut replies) = (Vec::from_iter(self.message.clone()), Vec::new());
         for (index, said) in self.messages.iter().enumerate() {
@@ -100,17 +100,17 @@ impl ChatRequest {
     }
 }
 
-/// Where the code of a conversation runs.
+/// The session in which the code of a conversation runs.
 #[derive(Default)]
 struct ChatSession {
     session: Option<Session>,
-    /// Whether it had another one, which is gone.
+    /// Whether an earlier session of the conversation was lost.
     lost: bool,
-    /// Whether it is worth nothing unless something runs in it.
+    /// Whether to close the session if no code runs in it.
     disposable: bool,
 }
 
-/// A run that has passed every check and can begin.
+/// A run that passed all checks and can start.
 struct ChatRun {
     disposable: bool,
     work: ResolvedAgent,
@@ -126,7 +126,7 @@ struct ChatRun {
 }
 
 impl Agents {
-    /// Begins it. Whoever holds what is returned waits for its end.
+    /// Starts a run. The caller waits for its end with the returned handle.
     pub async fn run_agent(
         self: &Arc<Self>,
         caller: &Caller,
@@ -143,10 +143,10 @@ impl Agents {
         let names = &work.orchestration.skills;
         let skills = Skills::load_all(names, self.skills.as_deref(), runs_code)?;
         check_choice(&work, &skills)?;
-        let talk = before.as_ref().map(conversation_of).transpose()?;
-        let talk = talk.unwrap_or_default().truncate_to_recent();
-        let replies = check_replies(&self.service, caller, &talk, &confirmations).await?;
-        if text.is_none() && talk.pending.is_empty() {
+        let conversation = before.as_ref().map(conversation_of).transpose()?;
+        let conversation = conversation.unwrap_or_default().truncate_to_recent();
+        let replies = check_replies(&self.service, caller, &conversation, &confirmations).await?;
+        if text.is_none() && conversation.pending.is_empty() {
             return Err(RequestError::invalid_field(
                 "/message",
                 "says what is wanted; it is empty",
@@ -197,7 +197,7 @@ impl Agents {
             session,
             reservation: occupied,
             names,
-            conversation: talk,
+            conversation,
             text,
             replies,
             agent_external_id,
@@ -222,7 +222,7 @@ impl Agents {
         if before.agent == Some(agent) { Ok(Some(before)) } else { Err(wrong()) }
     }
 
-    /// Where the code of this conversation runs, and whether it has lost what it had.
+    /// Finds or opens the session of this conversation, and tells whether an earlier one was lost.
     async fn chat_session(
         &self,
         caller: &Caller,
@@ -244,7 +244,7 @@ impl Agents {
         };
         let opened = self.service.open_session(caller, asked).await?;
         let (OpenedSession::New(session) | OpenedSession::Found(session)) = opened;
-        // Nobody could find it again by anything but what has run in it.
+        // Without a key or documents, the session is reachable only through code that ran in it.
         let passing = request.key.is_none() && request.document_ids.is_empty();
         Ok(ChatSession { session: Some(session), lost: earlier.is_some(), disposable: passing })
     }
@@ -264,7 +264,7 @@ impl ChatRun {
             session,
             reservation: occupied,
             names,
-            conversation: talk,
+            conversation,
             text,
             replies,
             ..
@@ -276,11 +276,18 @@ impl ChatRun {
         let interpreter = session.map(|session| Interpreter::new(session, names.clone(), false));
         let mut tools = Toolbox::for_agent(&work, interpreter, skills);
         let about = (AGENT, text.as_deref().unwrap_or_default());
-        let mut rest = RunState::new(&agents.service, &run, model, budget, talk, about);
+        let mut rest = RunState::new(&agents.service, &run, model, budget, conversation, about);
         let message = text.as_deref().map(|text| with_files(text, &names));
-        let (time, walk, talk) =
+        let (time, agent_loop, conversation) =
             (rest.agent_loop.budget.time, &mut rest.agent_loop, &mut rest.conversation);
-        let work = answer_message(walk, talk, &mut tools, &system, message.as_deref(), replies);
+        let work = answer_message(
+            agent_loop,
+            conversation,
+            &mut tools,
+            &system,
+            message.as_deref(),
+            replies,
+        );
         let done = run_within(&run, time, work).await;
         if done.is_err() {
             rest.withdraw_approvals().await;
@@ -311,7 +318,7 @@ impl ChatRun {
         end.warnings.extend(warnings.into_iter().map(warning));
         end.discard_session = passing && end.rounds.is_empty() && spoken.actions.is_empty();
         if let Some(id) = id.filter(|_| end.discard_session) {
-            // It ends by itself as well, when nobody has used it for a while.
+            // The idle timeout closes it too, if this fails.
             let _ = agents.service.close_session(run.caller(), id).await;
         }
         if let Err(refused) = run.finish(outcome.status, end, occupied).await {
@@ -320,30 +327,30 @@ impl ChatRun {
     }
 }
 
-/// How an agent has spoken.
+/// Outcome of an agent's turn.
 enum ChatOutcome {
     Answer(String),
-    /// Somebody has to be asked first.
+    /// A call needs an approval first.
     NeedsApproval,
-    /// It has numbers that nothing has computed, after this has failed.
+    /// The answer has numbers that nothing computed, after this error.
     Unverified(Error),
 }
 
-/// What was asked before is settled first, then the model goes on.
+/// Settles the pending approvals first, then continues with the model.
 async fn answer_message(
-    walk: &mut AgentLoop<'_>,
-    talk: &mut Conversation,
+    agent_loop: &mut AgentLoop<'_>,
+    conversation: &mut Conversation,
     tools: &mut Toolbox,
     system: &str,
     message: Option<&str>,
     replies: Vec<ApprovalReply>,
 ) -> Result<ChatOutcome, RunError> {
-    if !talk.pending.is_empty() {
-        tools.settle_pending(walk, talk, replies).await;
+    if !conversation.pending.is_empty() {
+        tools.settle_pending(agent_loop, conversation, replies).await;
     }
-    message.into_iter().for_each(|message| talk.push_user(message));
-    Ok(match walk.run(system, talk, tools).await? {
-        LoopOutcome::Answered(said) => match walk.verify_answer(talk, said) {
+    message.into_iter().for_each(|message| conversation.push_user(message));
+    Ok(match agent_loop.run(system, conversation, tools).await? {
+        LoopOutcome::Answered(said) => match agent_loop.verify_answer(conversation, said) {
             Ok(answer) => ChatOutcome::Answer(answer),
             Err(fault) => ChatOutcome::Unverified(fault),
         },

@@ -1,4 +1,4 @@
-//! A run of an agent as whoever asked for it reads it.
+//! The result of an agent run, as the API returns it.
 
 use crate::chat::{AGENT, ChatOutput};
 use crate::code_run::{Artifact, image_artifacts};
@@ -19,14 +19,14 @@ pub struct ChatResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     pub status: ExecutionStatus,
-    /// In plain words; empty when somebody has to be asked first.
+    /// The reply as text; empty while `actions` are pending
     pub answer: String,
-    /// Say it again to go on from this answer.
+    /// Send it with the next message to continue from this answer
     pub cursor: String,
-    /// Where the code of the conversation runs.
+    /// The session in which the code of the conversation runs
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
-    /// What waits for a reply with ALLOW or DENY.
+    /// Calls that need a reply of ALLOW or DENY
     #[schema(value_type = Vec<Object>)]
     pub actions: Vec<Value>,
     pub rounds: Vec<Round>,
@@ -44,7 +44,7 @@ pub struct ChatResult {
     pub response: ChatEnvelope,
 }
 
-/// The same as applications of another platform read it.
+/// The same result in the form that applications of another platform expect
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ChatEnvelope {
     pub cursor: String,
@@ -56,7 +56,7 @@ pub struct ChatEnvelope {
 }
 
 impl Agents {
-    /// The result of a run of an agent that has ended, or as far as it has come.
+    /// The result of an agent run that has ended, or its progress.
     pub async fn chat_result(
         &self,
         caller: &Caller,
@@ -116,7 +116,7 @@ fn chat_result(execution: Execution, trace: Option<Trace>) -> ChatResult {
     }
 }
 
-/// What the model said on the way, and what each of its calls gave.
+/// The intermediate texts of the model, and the result of each of its calls.
 fn reasoning(trace: &Trace) -> Vec<Value> {
     let call = |id: &str, name: &str, kind: &str, input: &Value, result: &str| {
         let call = json!({

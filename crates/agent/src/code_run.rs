@@ -1,4 +1,4 @@
-//! `code_execution` as a run of its own: what is asked, and what is answered.
+//! `code_execution` as a run: its request and its result.
 
 use crate::budget::RunBudget;
 use crate::code_task::{CodeTask, run_code_task};
@@ -23,31 +23,31 @@ use types::{
 };
 use utoipa::ToSchema;
 
-/// A request and its context are read by a model as a whole.
+/// A model reads the request and its context as a whole.
 const TEXT_BYTES_MAX: usize = 100_000;
 const DOCUMENTS_MAX: usize = 100;
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CodeRequest {
-    /// What the code shall do, in plain words.
+    /// The task for the code, in natural language
     pub request: String,
-    /// Documents that the code needs; they are in `/home/uploaded_files/` under their names.
+    /// Documents that the code needs; they are in `/home/uploaded_files/` under their names
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub document_ids: Vec<FileId>,
-    /// What to keep in mind, such as "Use a dark theme for the plot".
+    /// Additional instructions, such as "Use a dark theme for the plot"
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// The session to go on in; a new one if absent.
+    /// The session to continue in; a new one if absent
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
-    /// From 1 to 100; two for each step of the plan, and at least 6, if absent.
+    /// From 1 to 100. Default: two for each step of the plan, at least 6
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 100)]
     pub max_rounds: Option<u32>,
 }
 
-/// What a run of code has to say besides its record.
+/// Output of a code run in addition to its record.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct CodeRunOutput {
     answer: String,
@@ -56,63 +56,63 @@ struct CodeRunOutput {
     max_rounds: u32,
     uploaded: Vec<UploadedFile>,
     expires_at: Option<DateTime<Utc>>,
-    /// The session that was made for it, if it is closed again since nothing ran in it.
+    /// The session opened for this run, if it was closed again because nothing ran in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     closed: Option<SandboxId>,
 }
 
-/// Where a document is.
+/// Location of a document
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UploadedFile {
     pub document_id: FileId,
-    /// Its name in `/home/uploaded_files/`; two documents of one name are two files.
+    /// Its name in `/home/uploaded_files/`; two documents with one name are two files
     pub name: String,
 }
 
-/// A picture that the code made.
+/// An image that the code produced
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Artifact {
     /// `media_reference`
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// `plot_0.png`, `plot_1.png`, as they were made.
+    /// `plot_0.png`, `plot_1.png`, in order of creation
     pub asset_filename: String,
-    /// The name that the code gave it.
+    /// The name that the code gave it
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     pub mime: String,
 }
 
-/// A run of code, as it was asked for.
+/// The result of a code run
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct CodeResult {
-    /// Say it again to go on where this has ended.
+    /// Send it again to continue in the same session
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
     pub execution_id: ExecutionId,
     pub status: ExecutionStatus,
-    /// In plain words.
+    /// The reply as text
     pub answer: String,
-    /// Whether the request was carried out with code. If not, `error` says why, or the model has
-    /// answered in words alone and carried out no step.
+    /// Whether code fulfilled the request. If not, `error` says why, or the model replied with text
+    /// alone and ran no step
     pub complete: bool,
-    /// Data files that the code made or changed.
+    /// Data files that the code created or changed
     pub generated_files: Vec<OutputFile>,
-    /// Everything that was run and printed, as one text.
+    /// All code and output as one text
     pub logs: String,
     pub artifacts: Vec<Artifact>,
     pub plan: Vec<String>,
     pub total_rounds: usize,
     pub max_rounds: u32,
     pub rounds: Vec<Round>,
-    /// Where the documents are.
+    /// Locations of the documents
     pub uploaded_files: Vec<UploadedFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelUsage>,
-    /// When the session is closed if nobody uses it.
+    /// When the session is closed if it stays idle
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<DateTime<Utc>>,
 }
@@ -141,7 +141,7 @@ impl CodeRequest {
 }
 
 impl Agents {
-    /// Begins it. Whoever holds what is returned waits for its end.
+    /// Starts a run. The caller waits for its end with the returned handle.
     pub async fn code_execution(
         self: &Arc<Self>,
         caller: &Caller,
@@ -149,7 +149,8 @@ impl Agents {
         manner: SubmitOptions,
     ) -> Result<ExecutionHandle, RequestError> {
         request.check()?;
-        // What they may not have is not told apart by whether there is a model.
+        // Check access first: errors about objects must not depend on whether a model is
+        // configured.
         match request.sandbox_id {
             Some(id) => self.service.usable_session(caller, id).map(drop)?,
             None => self.service.require_usage(caller).map(drop)?,
@@ -164,7 +165,7 @@ impl Agents {
             Some(id) => self.service.last_run_in_session(caller, id)?,
             None => None,
         };
-        let talk = before.and_then(|before| Conversation::from_bytes(&before.conversation));
+        let conversation = before.and_then(|before| Conversation::from_bytes(&before.conversation));
         let new = NewRun {
             entry: CODE_EXECUTION,
             agent: None,
@@ -175,10 +176,9 @@ impl Agents {
         };
         let (run, attached) = self.service.begin_run(caller, new, manner).await?;
         let agents = Arc::clone(self);
-        let talk = talk.unwrap_or_default().truncate_to_recent();
+        let conversation = conversation.unwrap_or_default().truncate_to_recent();
         tokio::spawn(async move {
-            let work =
-                CodeRun { request, session, reservation: occupied, names, conversation: talk };
+            let work = CodeRun { request, session, reservation: occupied, names, conversation };
             work.run(&agents, run, &*model).await;
         });
         Ok(attached)
@@ -216,28 +216,29 @@ struct CodeRun {
     request: CodeRequest,
     session: Session,
     reservation: SessionReservation,
-    /// Of the documents, as they are called in the working directory.
+    /// Names of the documents in the working directory.
     names: Vec<String>,
     conversation: Conversation,
 }
 
 impl CodeRun {
     async fn run(self, agents: &Arc<Agents>, run: RunHandle, model: &dyn crate::Model) {
-        let Self { request, session, reservation: occupied, names, conversation: talk } = self;
+        let Self { request, session, reservation: occupied, names, conversation } = self;
         let id = session.sandbox_id;
         let mut tools = Toolbox::for_code(Interpreter::new(session, names.clone(), true));
         let budget = RunBudget::for_code(request.max_rounds);
         let about = (CODE_EXECUTION, request.request.as_str());
-        let mut rest = RunState::new(&agents.service, &run, model, budget, talk, about);
+        let mut rest = RunState::new(&agents.service, &run, model, budget, conversation, about);
         let task = CodeTask {
             request: &request.request,
             context: request.context.as_deref(),
             files: &names,
             rounds: request.max_rounds,
         };
-        let (time, walk, talk) =
+        let (time, agent_loop, conversation) =
             (rest.agent_loop.budget.time, &mut rest.agent_loop, &mut rest.conversation);
-        let done = run_within(&run, time, run_code_task(walk, &mut tools, talk, task)).await;
+        let done =
+            run_within(&run, time, run_code_task(agent_loop, &mut tools, conversation, task)).await;
         let ran = tools.interpreter.as_ref().is_some_and(Interpreter::has_run);
         let outcome = match done {
             Ok(carried) => {
@@ -279,7 +280,7 @@ impl CodeRun {
         let mut end = rest.into_run_end(tools.interpreter.as_mut(), outcome.error, &said);
         end.discard_session = leaves_session;
         if leaves_session {
-            // It ends by itself as well, when nobody has used it for a while.
+            // The idle timeout closes it too, if this fails.
             let _ = agents.service.close_session(run.caller(), id).await;
         }
         if let Err(refused) = run.finish(outcome.status, end, occupied).await {
@@ -288,7 +289,7 @@ impl CodeRun {
     }
 }
 
-/// The record as whoever asked for it reads it. None if it is of something else.
+/// The record as a result. `None` if the execution is not a code run.
 pub fn code_result(execution: Execution) -> Option<CodeResult> {
     if execution.entry != CODE_EXECUTION {
         return None;
@@ -328,7 +329,7 @@ pub fn code_result(execution: Execution) -> Option<CodeResult> {
     })
 }
 
-/// Of one that is under way.
+/// The round limit of a run in progress.
 fn running_max_rounds(execution: &Execution) -> u32 {
     let asked = execution.arguments.as_ref().and_then(|asked| asked["max_rounds"].as_u64());
     let asked = asked.and_then(|rounds| u32::try_from(rounds).ok());
@@ -350,7 +351,7 @@ pub(crate) fn image_artifacts(media: Vec<OutputFile>) -> Vec<Artifact> {
     numbered.map(artifact).collect()
 }
 
-/// What there is no result of.
+/// The error for an execution without such a result.
 pub fn not_a_run_error(id: ExecutionId) -> RequestError {
     let message = format!("execution {id} is no run of a model");
     Error::new(ErrorCode::ObjectNotFound, message).hint("its record is at /v1/executions").into()

@@ -16,79 +16,80 @@ const PLAN: &str = "plan";
 const STEPS_MAX: usize = 12;
 const STEP_CHARS_MAX: usize = 500;
 
-/// What is to be done.
+/// A request to solve with code.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CodeTask<'a> {
     pub(crate) request: &'a str,
     pub(crate) context: Option<&'a str>,
-    /// Names of files that were brought for it.
+    /// Names of the uploaded files.
     pub(crate) files: &'a [String],
-    /// Rounds that it may take, if somebody has said so.
+    /// Round limit, if the request sets one.
     pub(crate) rounds: Option<u32>,
 }
 
-/// What came of it.
+/// Result of a code task.
 #[derive(Debug)]
 pub(crate) struct CodeTaskResult {
     pub(crate) answer: String,
-    /// What the last code ended with, if it failed, or why the answer is not the model's.
+    /// The error of the last code, if it failed, or why the model's answer was withheld.
     pub(crate) error: Option<Error>,
 }
 
-/// Plans, writes code and runs it, and answers.
+/// Plans, writes and runs code, and answers.
 pub(crate) async fn run_code_task(
-    walk: &mut AgentLoop<'_>,
+    agent_loop: &mut AgentLoop<'_>,
     tools: &mut Toolbox,
-    talk: &mut Conversation,
+    conversation: &mut Conversation,
     task: CodeTask<'_>,
 ) -> Result<CodeTaskResult, RunError> {
-    talk.push_user(task_prompt(task));
-    let plan = make_plan(walk, talk, task.request).await?;
-    walk.run.publish(Event::Plan { steps: plan.clone() });
-    walk.budget.rounds = task.rounds.unwrap_or_else(|| RunBudget::rounds_for_steps(plan.len()));
+    conversation.push_user(task_prompt(task));
+    let plan = make_plan(agent_loop, conversation, task.request).await?;
+    agent_loop.run.publish(Event::Plan { steps: plan.clone() });
+    agent_loop.budget.rounds =
+        task.rounds.unwrap_or_else(|| RunBudget::rounds_for_steps(plan.len()));
     let numbered = (1..).zip(&plan).map(|(number, step)| format!("{number}. {step}"));
     let steps = numbered.collect::<Vec<_>>().join("\n");
-    // The model has said it, so that it is no ground for a number.
+    // The plan is the model's own text, so it does not ground numbers.
     let text = prompts::fill(prompts::PLANNED, "plan", &steps);
-    talk.messages.push(Message::Model { text, calls: Vec::new() });
-    talk.push_user(prompts::START.trim_end());
+    conversation.messages.push(Message::Model { text, calls: Vec::new() });
+    conversation.push_user(prompts::START.trim_end());
     tools.interpreter.iter_mut().for_each(|interpreter| interpreter.set_plan(plan.clone()));
-    let said = final_answer(walk, tools, talk).await?;
-    Ok(match walk.verify_answer(talk, said) {
+    let said = final_answer(agent_loop, tools, conversation).await?;
+    Ok(match agent_loop.verify_answer(conversation, said) {
         Ok(answer) => {
             let interpreter = tools.interpreter.as_ref();
             CodeTaskResult { answer, error: interpreter.and_then(|it| it.last_error().cloned()) }
         }
-        Err(fault) => CodeTaskResult { answer: no_result_answer(&fault), error: Some(fault) },
+        Err(error) => CodeTaskResult { answer: no_result_answer(&error), error: Some(error) },
     })
 }
 
-/// What is said instead of an answer that is not passed on.
-pub(crate) fn no_result_answer(fault: &Error) -> String {
-    prompts::fill(prompts::NO_RESULT, "error", &fault.message)
+/// The text that replaces a withheld answer.
+pub(crate) fn no_result_answer(error: &Error) -> String {
+    prompts::fill(prompts::NO_RESULT, "error", &error.message)
 }
 
-/// What the model says at the end. Numbers that it has not had computed are given back to it.
+/// The final answer of the model. It is asked again if its numbers were not computed.
 async fn final_answer(
-    walk: &mut AgentLoop<'_>,
+    agent_loop: &mut AgentLoop<'_>,
     tools: &mut Toolbox,
-    talk: &mut Conversation,
+    conversation: &mut Conversation,
 ) -> Result<String, RunError> {
     let rounds = |tools: &Toolbox| tools.interpreter.as_ref().map_or(0, |it| it.rounds.len());
     let before = rounds(tools);
     loop {
-        walk.unverified = rounds(tools) == before;
-        let said = match walk.run(prompts::CODE.trim_end(), talk, tools).await? {
+        agent_loop.unverified = rounds(tools) == before;
+        let said = match agent_loop.run(prompts::CODE.trim_end(), conversation, tools).await? {
             LoopOutcome::Answered(said) => said,
-            // The interpreter is patient: it has waited for the answer itself.
+            // The interpreter has already waited for the approval itself.
             LoopOutcome::NeedsApproval => return Err(RunError::Cancelled),
         };
-        if rounds(tools) > before || talk.grounds_numbers_of(&said) {
-            walk.unverified = false;
+        if rounds(tools) > before || conversation.grounds_numbers_of(&said) {
+            agent_loop.unverified = false;
             return Ok(said);
         }
-        walk.usage.record_failure("the model gave numbers that no code has computed");
-        talk.push_user(prompts::COMPUTE.trim_end());
+        agent_loop.usage.record_failure("the model gave numbers that no code has computed");
+        conversation.push_user(prompts::COMPUTE.trim_end());
     }
 }
 
@@ -104,18 +105,21 @@ fn task_prompt(task: CodeTask<'_>) -> String {
 }
 
 async fn make_plan(
-    walk: &mut AgentLoop<'_>,
-    talk: &Conversation,
+    agent_loop: &mut AgentLoop<'_>,
+    conversation: &Conversation,
     request: &str,
 ) -> Result<Vec<String>, RunError> {
     let choice = ToolCallMode::Tool(PLAN.to_owned());
     let system = prompts::PLAN.trim_end();
-    let answer = walk.ask_model(Purpose::Plan, system, talk, vec![plan_tool()], choice).await?;
+    let answer = agent_loop
+        .ask_model(Purpose::Plan, system, conversation, vec![plan_tool()], choice)
+        .await?;
     let steps = parse_steps(&answer);
     Ok(if steps.is_empty() { vec![request.to_owned()] } else { steps })
 }
 
-/// As it was asked for, or as models write a list that cannot call a tool.
+/// The steps of the requested tool call, or of a list in text, as models without tool calls write
+/// it.
 fn parse_steps(answer: &ModelResponse) -> Vec<String> {
     let called = answer.calls.iter().find(|call| call.name == PLAN);
     let listed = called.map(|call| string_items(&call.arguments["steps"])).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Confirmations: what somebody is asked before a tool runs, and what their reply is good for.
+//! Confirmations: the approval of a tool call inside a conversation, and the replies to it.
 
 use crate::agent_loop::AgentLoop;
 use crate::conversation::{Conversation, PendingApproval};
@@ -15,14 +15,14 @@ use std::time::Instant;
 use types::{ApprovalId, ApprovalState, Error, ErrorCode, Execution, ExecutionId};
 use utoipa::ToSchema;
 
-/// The reply to one question.
+/// The reply to one pending action
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Confirmation {
     /// `toolConfirmation`
     #[serde(rename = "type")]
     pub kind: ConfirmationKind,
-    /// Of the action that is replied to.
+    /// Id of the action
     #[serde(rename = "actionId")]
     pub action_id: String,
     pub status: ConfirmationStatus,
@@ -41,32 +41,32 @@ pub enum ConfirmationStatus {
     Deny,
 }
 
-/// A reply, and its place among all messages.
+/// A reply and its index among the messages.
 #[derive(Debug)]
 pub(crate) struct IndexedConfirmation {
     pub(crate) index: usize,
     pub(crate) confirmation: Confirmation,
 }
 
-/// A reply that may be given.
+/// A reply that passed all checks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApprovalReply {
     approval_id: ApprovalId,
     decision: ApprovalDecision,
 }
 
-/// All replies, if each is to a question that is open and that the caller may answer, and none is
-/// left open. Nothing is decided here, so that one that is wrong leaves all as they were.
+/// Returns all replies if each belongs to an open approval that the caller may answer, and no
+/// approval lacks a reply. Decides nothing, so that one invalid reply changes no approval.
 pub(crate) async fn check_replies(
     service: &Service,
     caller: &Caller,
-    talk: &Conversation,
+    conversation: &Conversation,
     confirmations: &[IndexedConfirmation],
 ) -> Result<Vec<ApprovalReply>, RequestError> {
     let (mut replies, mut seen) = (Vec::new(), BTreeSet::new());
     for IndexedConfirmation { index, confirmation: given } in confirmations {
         let path = format!("/messages/{index}/actionId");
-        let asked = talk.pending.iter().find(|pending| pending.id() == given.action_id);
+        let asked = conversation.pending.iter().find(|pending| pending.id() == given.action_id);
         let asked = asked.ok_or_else(|| {
             RequestError::invalid_field(&path, "is of no action that waits for a reply here")
         })?;
@@ -87,7 +87,7 @@ pub(crate) async fn check_replies(
         };
         replies.push(ApprovalReply { approval_id: asked.approval_id, decision });
     }
-    for pending in talk.pending.iter().filter(|pending| !seen.contains(&pending.id())) {
+    for pending in conversation.pending.iter().filter(|pending| !seen.contains(&pending.id())) {
         if service.approval(caller, pending.approval_id)?.state == ApprovalState::Pending {
             return Err(still_open_error(pending));
         }
@@ -103,13 +103,13 @@ fn still_open_error(pending: &PendingApproval) -> RequestError {
 }
 
 impl PendingApproval {
-    /// As it is called in actions.
+    /// Its id in `actions`.
     pub(crate) fn id(&self) -> String {
         self.approval_id.to_string()
     }
 }
 
-/// The question as it is put to whoever has the agent run.
+/// The pending action as the API returns it.
 pub(crate) fn confirmation_action(pending: &PendingApproval) -> Value {
     let PendingApproval { call, kind, description, .. } = pending;
     let text = format!("The agent wants to run the tool {}.", call.name);
@@ -128,37 +128,38 @@ pub(crate) fn confirmation_action(pending: &PendingApproval) -> Value {
 }
 
 impl Toolbox {
-    /// Gives the replies, and waits for what was allowed, here or elsewhere. The questions stay in
-    /// the conversation until all of them are settled: a run that is stopped before can be gone on
-    /// from.
+    /// Applies the replies and waits for the allowed calls, here or elsewhere. The approvals stay
+    /// in the conversation until all of them are settled, so that a run that stops earlier can be
+    /// continued.
     pub(crate) async fn settle_pending(
         &mut self,
-        walk: &mut AgentLoop<'_>,
-        talk: &mut Conversation,
+        agent_loop: &mut AgentLoop<'_>,
+        conversation: &mut Conversation,
         replies: Vec<ApprovalReply>,
     ) {
         self.has_called = true;
-        talk.settling = true;
+        conversation.settling = true;
         let mut refusals = Vec::new();
         for ApprovalReply { approval_id, decision } in replies {
             if let Err(refused) =
-                walk.service.confirm_approval(&walk.caller, approval_id, decision).await
+                agent_loop.service.confirm_approval(&agent_loop.caller, approval_id, decision).await
             {
                 refusals.push((approval_id, refused));
             }
         }
-        // Whatever of them runs is stopped with this run, also while another one is waited for.
-        let (service, caller) = (walk.service, walk.caller.clone());
+        // Calls that run are stopped with this run, even while another one is awaited.
+        let (service, caller) = (agent_loop.service, agent_loop.caller.clone());
         let guard =
             |pending: &PendingApproval| ApprovalGuard::new(service, &caller, pending.execution_id);
-        let mut guards: Vec<ApprovalGuard> = talk.pending.iter().map(guard).collect();
-        let mut settled = Vec::with_capacity(talk.pending.len());
-        let pending = talk.pending.iter().zip(&mut guards);
+        let mut guards: Vec<ApprovalGuard> = conversation.pending.iter().map(guard).collect();
+        let mut settled = Vec::with_capacity(conversation.pending.len());
+        let pending = conversation.pending.iter().zip(&mut guards);
         for (PendingApproval { call, approval_id, execution_id, kind, .. }, guard) in pending {
             let since = Instant::now();
             let refused = refusals.iter().find(|(id, _)| id == approval_id);
             let came = match refused {
-                // It is not what was asked about any more, so that nobody can allow it later.
+                // The call has changed since, so withdraw the approval: it must not be allowed
+                // later.
                 Some((_, refused)) => {
                     let _ = service.cancel_execution(&caller, *execution_id).await;
                     Err(refused.clone())
@@ -166,17 +167,17 @@ impl Toolbox {
                 None => wait_for_end(service, &caller, *execution_id).await,
             };
             guard.open = false;
-            settled.push(self.settled_result(walk, since, call, kind, came));
+            settled.push(self.settled_result(agent_loop, since, call, kind, came));
         }
-        talk.settling = false;
-        talk.pending.clear();
-        talk.answered.extend(settled);
-        talk.push_tool_results();
+        conversation.settling = false;
+        conversation.pending.clear();
+        conversation.answered.extend(settled);
+        conversation.push_tool_results();
     }
 
     fn settled_result(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         since: Instant,
         call: &ToolCall,
         kind: &str,
@@ -184,19 +185,19 @@ impl Toolbox {
     ) -> ToolResult {
         match &mut self.interpreter {
             Some(interpreter) if kind == CODE_EXECUTION => {
-                // That of a skill's script stands in no argument.
+                // A call of a skill's script has no code in its arguments.
                 let written = || call.arguments["code"].as_str().unwrap_or_default().to_owned();
                 let code =
                     came.as_ref().map_or_else(|_| written(), |execution| execution.code.clone());
-                let told = interpreter.record_round(walk, since, code, came);
+                let told = interpreter.record_round(agent_loop, since, code, came);
                 tool_result(call, told)
             }
-            _ => record_ended(walk, since, call, kind, came),
+            _ => record_ended(agent_loop, since, call, kind, came),
         }
     }
 }
 
-/// The record of a call when it is over.
+/// Waits for the end of a call and returns its record.
 async fn wait_for_end(
     service: &Arc<Service>,
     caller: &Caller,
@@ -207,14 +208,14 @@ async fn wait_for_end(
     service.execution(caller, id).await
 }
 
-/// Returns when what somebody has allowed does not run any more. What nobody has answered stays.
+/// Stops an allowed call and returns when it no longer runs. Unanswered approvals stay open.
 pub(crate) async fn stop_execution(service: &Arc<Service>, caller: &Caller, id: ExecutionId) {
     let Ok(execution) = service.execution(caller, id).await else { return };
     let open = execution.approval_id.and_then(|id| service.approval(caller, id).ok());
     if open.is_some_and(|approval| approval.state == ApprovalState::Pending) {
         return;
     }
-    // It may be over by itself.
+    // It may have ended on its own.
     let _ = service.cancel_execution(caller, id).await;
     let _ = wait_for_end(service, caller, id).await;
 }

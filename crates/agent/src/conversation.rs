@@ -1,50 +1,50 @@
-//! A conversation with a model: what was said so far, and what it waits for.
+//! A conversation with a model: its messages and its pending calls.
 
 use crate::model::{Message, ToolCall, ToolResult};
 use crate::toolbox::CallOutcome;
 use serde::{Deserialize, Serialize};
 use types::{ApprovalId, Error, ExecutionId};
 
-/// Of the conversation that a run goes on from. Older parts are left out, whole requests at a time.
+/// Size of the history that a run continues from. Older requests are dropped as a whole.
 const HISTORY_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Conversation {
     pub(crate) messages: Vec<Message>,
-    /// Calls of the last message that wait for somebody's answer.
+    /// Calls of the last message that wait for an approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) pending: Vec<PendingApproval>,
-    /// What came of the other calls of that message.
+    /// Results of the other calls of that message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) answered: Vec<ToolResult>,
-    /// Calls of that message that were begun, by their ids.
+    /// Ids of the calls of that message that were started.
     #[serde(skip)]
     pub(crate) begun: Vec<String>,
-    /// Whether those that wait are of an earlier run, and this one has their replies.
+    /// Whether the pending calls are from an earlier run, and this run has the replies.
     #[serde(skip)]
     pub(crate) settling: bool,
-    /// What failed before the run ended, if nothing was computed since: it is not forgotten while
-    /// somebody is asked.
+    /// The last error, if nothing was computed before the run ended. Kept while an approval is
+    /// pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) doubt: Option<Error>,
-    /// For a request that another model wrote: what that one was told.
+    /// If another model wrote the request: the input of that model.
     #[serde(skip)]
     pub(crate) asker: Option<Vec<Message>>,
 }
 
-/// A call that somebody is asked about.
+/// A call that waits for an approval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingApproval {
     pub(crate) call: ToolCall,
     pub(crate) approval_id: ApprovalId,
     pub(crate) execution_id: ExecutionId,
-    /// What kind of tool it is, for whoever shows the question.
+    /// The kind of tool, for clients that show the approval.
     pub(crate) kind: String,
     pub(crate) description: String,
 }
 
 impl Conversation {
-    /// One that cannot be read is from another version, and nobody goes on from it.
+    /// A conversation that cannot be parsed is from another version and cannot be continued.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
@@ -62,7 +62,7 @@ impl Conversation {
             CallOutcome::Done(result) => self.answered.push(result),
             CallOutcome::NeedsApproval(pending) => self.pending.push(pending),
         }
-        // As they were called, whichever came first.
+        // In the order of the calls, whichever ended first.
         if let Some(Message::Model { calls, .. }) = self.messages.last() {
             let place = |id: &str| calls.iter().position(|call| call.id == id);
             self.answered.sort_by_key(|result| place(&result.call_id));
@@ -70,7 +70,7 @@ impl Conversation {
         }
     }
 
-    /// Tells the model what came of its last calls, in their order.
+    /// Adds the results of the last calls to the messages, in the order of the calls.
     pub(crate) fn push_tool_results(&mut self) {
         let mut results = std::mem::take(&mut self.answered);
         self.begun.clear();
@@ -80,8 +80,8 @@ impl Conversation {
         self.messages.push(Message::Tools { results });
     }
 
-    /// The newest part of it that is not too long, from a request on; the last one in any case, for
-    /// what waits belongs to it.
+    /// Keeps the newest requests that fit; always the last one, since the pending calls belong to
+    /// it.
     pub(crate) fn truncate_to_recent(self) -> Self {
         let size = |message: &Message| serde_json::to_string(message).map_or(0, |text| text.len());
         let mut room = HISTORY_BYTES_MAX;
@@ -104,12 +104,13 @@ mod tests {
 
     #[test]
     fn a_long_conversation_loses_its_oldest_requests_and_no_half_of_one() {
-        let mut talk = Conversation::default();
+        let mut conversation = Conversation::default();
         for number in 0..5 {
-            talk.push_user(format!("request {number} {}", "x".repeat(HISTORY_BYTES_MAX / 4)));
-            talk.messages.push(Message::Model { text: "answer".into(), calls: Vec::new() });
+            conversation
+                .push_user(format!("request {number} {}", "x".repeat(HISTORY_BYTES_MAX / 4)));
+            conversation.messages.push(Message::Model { text: "answer".into(), calls: Vec::new() });
         }
-        let recent = talk.truncate_to_recent();
+        let recent = conversation.truncate_to_recent();
         assert_eq!(recent.messages.len(), 6);
         let Message::User { text } = &recent.messages[0] else { panic!("{recent:?}") };
         assert!(text.starts_with("request 2"));

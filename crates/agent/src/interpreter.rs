@@ -1,4 +1,4 @@
-//! The live session of a run: code that a model wrote runs in it, round by round.
+//! The live session of a run, in which the model's code runs round by round.
 
 use crate::agent_loop::AgentLoop;
 use crate::observation::{ExecutionObservation, ToolOutcome, error_of, is_failed};
@@ -18,25 +18,25 @@ use types::{
 #[derive(Debug)]
 pub(crate) struct Interpreter {
     pub(crate) session: Session,
-    /// That were brought for it.
+    /// Names of the uploaded files.
     pub(crate) files: Vec<String>,
-    /// What the code is to do, step by step; none if nobody has planned.
+    /// Steps of the plan; empty if there is no plan.
     pub(crate) plan: Vec<String>,
     pub(crate) rounds: Vec<Round>,
-    /// Whether the run waits while a person is asked. If not, it ends and is gone on from later.
+    /// Whether the run waits for an approval. If not, the run ends and is continued later.
     pub(crate) waits_for_approval: bool,
-    /// The step that comes next.
+    /// The next step.
     step: usize,
-    /// What the last round ended with, if it failed.
+    /// The error of the last round, if it failed.
     last_error: Option<Error>,
-    /// Code that has begun, and when.
+    /// Running code, and its start time.
     running: Option<(String, Instant)>,
 }
 
-/// What came of some code.
+/// Result of one round.
 pub(crate) enum RoundOutcome {
     Round(ToolOutcome),
-    /// A person is asked about it first.
+    /// The code needs an approval first.
     NeedsApproval {
         approval_id: ApprovalId,
         execution_id: ExecutionId,
@@ -58,7 +58,7 @@ impl Interpreter {
         }
     }
 
-    /// The steps of another request in the same session.
+    /// Sets the steps of another request in the same session.
     pub(crate) fn set_plan(&mut self, plan: Vec<String>) {
         self.plan = plan;
         self.step = 0;
@@ -68,10 +68,10 @@ impl Interpreter {
         self.last_error.as_ref()
     }
 
-    /// Runs it as the next round. `step` is the one that the model says it is about, from one.
+    /// Runs code as the next round. `step` is the step that the model names, from one.
     pub(crate) async fn run_round(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         code: String,
         step: Option<usize>,
         files: Vec<FileInput>,
@@ -90,28 +90,30 @@ impl Interpreter {
             allow_network: false,
         };
         self.running = Some((code.clone(), since));
-        let (caller, session) = (&walk.caller, self.session.sandbox_id);
-        let asked =
-            walk.service.execute(caller, Some(session), request, walk.run.child_options()).await;
+        let (caller, session) = (&agent_loop.caller, self.session.sandbox_id);
+        let asked = agent_loop
+            .service
+            .execute(caller, Some(session), request, agent_loop.run.child_options())
+            .await;
         let ended = match asked {
             Ok(Submitted::Started(attached)) => attached.wait().await,
             Ok(Submitted::AwaitingApproval(execution, events)) => match execution.approval_id {
                 Some(approval_id) if !self.waits_for_approval => {
                     self.running = None;
-                    walk.run.publish(Event::Approval { approval_id });
+                    agent_loop.run.publish(Event::Approval { approval_id });
                     return RoundOutcome::NeedsApproval { approval_id, execution_id: execution.id };
                 }
-                _ => await_approval(walk, &execution, events).await,
+                _ => await_approval(agent_loop, &execution, events).await,
             },
             Err(refused) => Err(refused),
         };
-        RoundOutcome::Round(self.record_round(walk, since, code, ended))
+        RoundOutcome::Round(self.record_round(agent_loop, since, code, ended))
     }
 
-    /// Writes down what came of it, and tells it.
+    /// Records the result of a round, and returns it for the model.
     pub(crate) fn record_round(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         since: Instant,
         code: String,
         ended: Result<Execution, RequestError>,
@@ -149,17 +151,17 @@ impl Interpreter {
             Ok(execution) => error_of(&execution),
             Err(refused) => Some(*refused.error),
         };
-        walk.unverified = false;
+        agent_loop.unverified = false;
         if !failed {
             self.step += 1;
         }
-        walk.run.publish(Event::Round(round.clone()));
-        walk.add_artifacts(&files, Some(self.session.sandbox_id));
-        walk.trace_recorder.record(since, TraceAction::Ran { round: round.clone(), files });
+        agent_loop.run.publish(Event::Round(round.clone()));
+        agent_loop.add_artifacts(&files, Some(self.session.sandbox_id));
+        agent_loop.trace_recorder.record(since, TraceAction::Ran { round: round.clone(), files });
         self.rounds.push(round);
-        let (fault, computed) = (self.last_error.clone(), !failed && observed.has_number());
-        let told = ToolOutcome { text: observed.text_for_code(), failed, error: fault, computed };
-        walk.record_outcome(&told);
+        let (error, computed) = (self.last_error.clone(), !failed && observed.has_number());
+        let told = ToolOutcome { text: observed.text_for_code(), failed, error, computed };
+        agent_loop.record_outcome(&told);
         told
     }
 
@@ -171,12 +173,12 @@ impl Interpreter {
         self.running.is_some()
     }
 
-    /// Writes down code that was stopped with the run: what it has done is not known.
-    pub(crate) fn record_stopped(&mut self, walk: &mut AgentLoop<'_>) {
+    /// Records code that was stopped with the run: its effects are unknown.
+    pub(crate) fn record_stopped(&mut self, agent_loop: &mut AgentLoop<'_>) {
         let Some((code, since)) = self.running.take() else { return };
-        let fault = Error::new(ErrorCode::Cancelled, "it was stopped in the middle, with the run");
+        let error = Error::new(ErrorCode::Cancelled, "it was stopped in the middle, with the run");
         let rounds = self.rounds.len();
-        self.record_round(walk, since, code, Err(fault.into()));
+        self.record_round(agent_loop, since, code, Err(error.into()));
         self.rounds
             .iter_mut()
             .skip(rounds)
@@ -184,23 +186,23 @@ impl Interpreter {
     }
 }
 
-/// Waits until somebody has answered and what they allowed has run. Nobody is asked any more if the
-/// run ends before.
+/// Waits until the approval is answered and the allowed code has run. If the run ends first, the
+/// approval is withdrawn.
 async fn await_approval(
-    walk: &AgentLoop<'_>,
+    agent_loop: &AgentLoop<'_>,
     execution: &Execution,
     mut events: BoxStream<'static, NumberedEvent>,
 ) -> Result<Execution, RequestError> {
     if let Some(approval_id) = execution.approval_id {
-        walk.run.publish(Event::Approval { approval_id });
+        agent_loop.run.publish(Event::Approval { approval_id });
     }
-    let mut question = ApprovalGuard::new(walk.service, &walk.caller, execution.id);
+    let mut question = ApprovalGuard::new(agent_loop.service, &agent_loop.caller, execution.id);
     drain_events(&mut events).await;
     question.open = false;
-    walk.service.execution(&walk.caller, execution.id).await
+    agent_loop.service.execution(&agent_loop.caller, execution.id).await
 }
 
-/// Hears them to the last.
+/// Reads all remaining events.
 pub(crate) async fn drain_events(events: &mut (impl Stream<Item = NumberedEvent> + Unpin)) {
     while let Some((_, event)) = events.next().await {
         if matches!(*event, Event::End { .. }) {
@@ -209,8 +211,8 @@ pub(crate) async fn drain_events(events: &mut (impl Stream<Item = NumberedEvent>
     }
 }
 
-/// An execution that somebody was asked about: it is withdrawn, or stopped, when nobody waits for it
-/// any more.
+/// An execution that needs an approval. Dropping the guard withdraws the approval or stops the
+/// execution.
 pub(crate) struct ApprovalGuard {
     service: Arc<Service>,
     caller: Caller,

@@ -1,8 +1,8 @@
-//! Lets a language model use Belljar, within a budget: what it calls is done by `service`, with the
-//! rights of whoever asked, and everything is written down.
+//! Lets a language model use Belljar within a budget. `service` runs its calls with the privileges
+//! of the principal who started the run, and the trace records everything.
 //!
-//! Start reading at `walk.rs`, which is the loop. `code.rs` is the loop with a plan and the
-//! interpreter alone, `chat.rs` with the tools of an agent.
+//! Start reading at `agent_loop.rs`. `code_task.rs` is the loop with a plan and only the
+//! interpreter, `chat.rs` the loop with the tools of an agent.
 
 mod agent_loop;
 mod artifacts;

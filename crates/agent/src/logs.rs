@@ -1,9 +1,9 @@
-//! The transcript of a run of code, with the markers that its readers look for.
+//! The transcript of a code run, with the markers that clients parse.
 
 use crate::observation::is_failed;
 use types::{Round, SandboxId};
 
-/// Of a step in the heading of a round.
+/// Length of a step in the heading of a round.
 const STEP_CHARS_MAX: usize = 80;
 
 pub(crate) fn render_logs(
@@ -44,13 +44,13 @@ pub(crate) fn render_logs(
     text
 }
 
-/// A JSON list as people write it, with a space after each comma.
+/// A JSON list with a space after each comma.
 fn json_list(plan: &[String]) -> String {
     let steps = plan.iter().map(|step| serde_json::Value::from(step.as_str()).to_string());
     format!("[{}]", steps.collect::<Vec<_>>().join(", "))
 }
 
-/// On one line, and without the dots that follow it.
+/// A step on one line, without trailing dots.
 fn heading(step: &str) -> String {
     let line = step.split_whitespace().collect::<Vec<_>>().join(" ");
     let cut: String = line.chars().take(STEP_CHARS_MAX).collect();

@@ -1,5 +1,5 @@
-//! A language model as the loop knows it: what is asked, and what is answered. Everything that
-//! differs between vendors stays behind [`Model`].
+//! The model interface of the loop: requests and responses. All differences between vendors are
+//! behind [`Model`].
 
 use crate::models::ProviderSettingNames;
 use futures_util::future::BoxFuture;
@@ -9,14 +9,14 @@ use std::fmt;
 use types::{Error, ErrorCode};
 use utoipa::ToSchema;
 
-/// Told piece by piece what a model says, while it says it.
+/// Called with each piece of text while a model writes.
 pub type TextListener<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
 pub trait Model: Send + Sync + fmt::Debug {
-    /// As people choose it: `provider/model`.
+    /// The name that users choose: `provider/model`.
     fn name(&self) -> &str;
 
-    /// One answer. Dropping the future gives it up.
+    /// Requests one response. Dropping the future cancels it.
     fn respond<'a>(
         &'a self,
         ask: &'a ModelRequest,
@@ -43,7 +43,7 @@ pub enum Message {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<ToolCall>,
     },
-    /// What came of the calls of the message before, each of them.
+    /// Results of all calls of the previous message.
     Tools {
         results: Vec<ToolResult>,
     },
@@ -53,7 +53,7 @@ pub enum Message {
 pub struct ToolCall {
     pub id: String,
     pub name: String,
-    /// What is no JSON stands here as text, and no schema allows it.
+    /// Text if the model wrote invalid JSON; no schema accepts that.
     pub arguments: Value,
 }
 
@@ -62,7 +62,7 @@ pub struct ToolResult {
     pub call_id: String,
     pub name: String,
     pub text: String,
-    /// Whether it is a failure that the model may mend.
+    /// Whether the call failed in a way that the model may repair.
     pub failed: bool,
 }
 
@@ -74,13 +74,13 @@ pub struct ToolDefinition {
     pub input_schema: Value,
 }
 
-/// Whether a tool is called.
+/// Whether the model must call a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolCallMode {
     #[default]
     Auto,
     Required,
-    /// This one.
+    /// It must call this one.
     Tool(String),
 }
 
@@ -92,15 +92,15 @@ pub struct ModelResponse {
     pub stop_reason: ModelStopReason,
 }
 
-/// Why an answer ends where it ends.
+/// Why a response ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelStopReason {
     #[default]
     Done,
-    /// It would have gone on.
+    /// The length limit was reached.
     Length,
-    /// The provider does not want to answer.
+    /// The provider refused to answer.
     Refusal,
 }
 
@@ -117,14 +117,14 @@ impl std::ops::AddAssign for TokenUsage {
     }
 }
 
-/// Why there is no answer, after every try that was worth it.
+/// Why there is no response, after all retries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     #[error("the model provider {provider} cannot be reached: {reason}")]
     Unreachable { provider: String, reason: String },
     #[error("the model provider {provider} takes no more requests now: {said}")]
     Busy { provider: String, said: String },
-    /// Its fault or ours, but not one that passes.
+    /// A permanent error of the provider or of the request.
     #[error("the model provider {provider} refuses the request ({status}): {said}")]
     Rejected { provider: String, status: u16, said: String },
     #[error("the answer of the model provider {provider} cannot be read: {reason}")]

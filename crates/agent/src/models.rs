@@ -1,6 +1,6 @@
-//! Which models there are. The operator decides it where the server starts; callers choose among
-//! them by name. No address comes from a caller, and no key ever leaves for anything but the
-//! provider that it belongs to.
+//! The configured models. The operator configures them when the server starts; callers choose one
+//! by name. A caller can never set a URL, and a key is sent only to the provider that it belongs
+//! to.
 
 mod endpoint;
 mod frame_observer;
@@ -27,21 +27,21 @@ use std::sync::Arc;
 use types::{Error, ErrorCode};
 use url::Url;
 
-/// As the default model: the file of a script instead of a provider.
+/// Prefix of a default model that is a script file instead of a provider.
 const SCRIPT_PREFIX: &str = "script:";
 /// The longest names in use have about eighty bytes.
 const NAME_BYTES_MAX: usize = 200;
 
-/// What the operator has set.
+/// Model settings of the operator.
 #[derive(Clone, Default)]
 pub struct ModelSettings {
     /// `provider/model`, or `script:PATH`.
     pub default: Option<String>,
-    /// OpenAI-compatible servers under names of the operator's own.
+    /// OpenAI-compatible servers, under names that the operator chooses.
     pub endpoints: Vec<(String, Url)>,
-    /// Of the environment in which the server starts: keys and addresses.
+    /// Keys and URLs from the environment of the server.
     pub variables: BTreeMap<String, String>,
-    /// Where the answers of providers are kept as scripts.
+    /// Directory for recordings of providers' responses, as scripts.
     pub record: Option<PathBuf>,
     pub retry_policy: ProviderRetryPolicy,
 }
@@ -113,13 +113,13 @@ impl Models {
         Ok(Self { default, providers: places, client, record, retry_policy: patience })
     }
 
-    /// Whether anything can be chosen at all.
+    /// Whether any model can be chosen.
     pub fn has_any(&self) -> bool {
         self.default.is_some()
             || self.providers.values().any(|place| matches!(place, ProviderEntry::Ready(_)))
     }
 
-    /// The named one or the default, as a value of its own for each run.
+    /// Returns the named model or the default; each run gets its own value.
     pub fn choose(&self, name: Option<&str>) -> Result<Arc<dyn Model>, Error> {
         let name = match (name, &self.default) {
             (Some(name), _) => name,
@@ -151,7 +151,7 @@ impl Models {
     }
 }
 
-/// Where a name leads, and what the model is called there.
+/// The provider of a model name, and the name of the model there.
 fn find_provider<'a, 'n>(
     places: &'a BTreeMap<String, ProviderEntry>,
     name: &'n str,
@@ -174,7 +174,7 @@ fn find_provider<'a, 'n>(
     Ok((place, model))
 }
 
-/// Providers write a name into the path of a request, where it must stay one name.
+/// Providers put the name into a URL path, where it must stay one segment.
 fn is_model_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte);
     (1..=NAME_BYTES_MAX).contains(&name.len())
@@ -194,7 +194,7 @@ fn no_model_error() -> Error {
 }
 
 fn unavailable_error(message: impl Into<String>) -> Error {
-    // Trying again changes nothing until somebody has set something.
+    // Retrying does not help until the operator changes the configuration.
     Error { retryable: false, ..Error::new(ErrorCode::ModelUnavailable, message) }
 }
 

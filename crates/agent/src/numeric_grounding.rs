@@ -1,17 +1,17 @@
-//! Whether an answer has numbers in it that nothing has computed and nobody has said.
+//! Checks that every number in an answer comes from the model's input.
 //!
-//! Ground is what the model was told: by whoever asked, and by what it has called. What it said
-//! itself is none, be it in words, in a plan, or in code that failed and is echoed by its traceback.
+//! The input is the user's messages and the results of calls. The model's own text does not count:
+//! neither messages, nor a plan, nor failed code that its traceback echoes.
 
 use crate::conversation::Conversation;
 use crate::model::Message;
 use std::collections::BTreeSet;
 
 impl Conversation {
-    /// Whether every number of the answer stands in what the model was told.
+    /// Whether every number of the answer occurs in the model's input.
     pub(crate) fn grounds_numbers_of(&self, answer: &str) -> bool {
         let known = match &self.asker {
-            // The first message is what that model has written.
+            // That model wrote the first message.
             Some(told) => {
                 &grounded_numbers(told)
                     | &grounded_numbers(self.messages.get(1..).unwrap_or_default())
@@ -32,7 +32,7 @@ fn grounded_numbers(messages: &[Message]) -> BTreeSet<String> {
             }
             Message::Tools { results } => {
                 for result in results {
-                    // A failure says again what was called: lines of the code, and what it raised.
+                    // A failure echoes the call: lines of its code and the text that it raised.
                     let told = numbers(&result.text);
                     known.extend(told.filter(|number| !(result.failed && own.contains(number))));
                 }
@@ -46,7 +46,7 @@ pub(crate) fn has_number(text: &str) -> bool {
     numbers(text).next().is_some()
 }
 
-/// Digits, with the points and commas between them; `1,234.50` is `1234.50`.
+/// Digit sequences with points and commas; `1,234.50` becomes `1234.50`.
 fn numbers(text: &str) -> impl Iterator<Item = String> {
     let runs = text.split(|c: char| !(c.is_numeric() || c == '.' || c == ','));
     let plain = runs.map(|run| run.trim_matches(['.', ',']).replace(',', ""));
@@ -63,7 +63,7 @@ mod tests {
         Message::User { text: text.to_owned() }
     }
 
-    /// A model runs this code, and is told this.
+    /// A model runs this code and gets this result.
     fn ran(code: &str, told: &str, failed: bool) -> [Message; 2] {
         let (id, name) = ("1".to_owned(), "run_python".to_owned());
         let call =

@@ -1,40 +1,40 @@
-//! What a model is told of an execution: enough to go on with, and never more than it can read.
+//! What a model sees of an execution: enough to continue, and never more than it can read.
 
 use crate::numeric_grounding::has_number;
 use types::{Error, ErrorCode, Execution, ExecutionStatus, OutputStream};
 
-/// Of each stream. The beginning tells what it is, the end how it ended.
+/// Limit of each stream. The start shows what it is, the end how it ended.
 const STREAM_BYTES_MAX: usize = 16 * 1024;
-/// Of a value, an error or a traceback.
+/// Limit of a value, an error or a traceback.
 const TEXT_BYTES_MAX: usize = 8 * 1024;
 
 const FILES_MAX: usize = 50;
 const NAME_BYTES_MAX: usize = 200;
 
-/// What a model is told of a call.
+/// The result of a call as the model sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ToolOutcome {
     pub(crate) text: String,
     pub(crate) failed: bool,
-    /// What it failed with, if it should have computed something.
+    /// The error, if the call should have computed something.
     pub(crate) error: Option<Error>,
-    /// Whether it gave a number.
+    /// Whether it returned a number.
     pub(crate) computed: bool,
 }
 
 impl ToolOutcome {
-    /// Words that nothing had to be run for.
+    /// A text that needed no execution.
     pub(crate) fn from_text(text: String) -> Self {
         Self { text, failed: false, error: None, computed: false }
     }
 
-    /// Words that say why nothing was run.
+    /// A text that says why nothing was run.
     pub(crate) fn invalid_call(code: ErrorCode, text: String) -> Self {
         let fault = Some(Error::new(code, text.clone()));
         Self { text, failed: true, error: fault, computed: false }
     }
 
-    /// How it failed, in one line.
+    /// The failure in one line.
     pub(crate) fn failure_line(&self) -> String {
         match &self.error {
             Some(Error { exception: Some(exception), message, .. }) => {
@@ -46,18 +46,18 @@ impl ToolOutcome {
     }
 }
 
-/// What it failed with. A record that does not say so has a status all the same.
+/// The error of an execution. A record without one still has a status.
 pub(crate) fn error_of(execution: &Execution) -> Option<Error> {
     let unsaid = || Error::new(ErrorCode::ExecutionInterrupted, execution.status.name());
     is_failed(execution.status).then(|| execution.error.clone().unwrap_or_else(unsaid))
 }
 
-/// The parts of an execution that are shown.
+/// The parts of an execution that the model sees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ExecutionObservation {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// The type and the message.
+    /// Type and message.
     pub(crate) error: Option<String>,
     traceback: Option<String>,
     hint: Option<String>,
@@ -103,13 +103,13 @@ impl ExecutionObservation {
         Self { error, hint, ..Self::default() }
     }
 
-    /// Whether something came back that a number can be read from.
+    /// Whether the output contains a number.
     pub(crate) fn has_number(&self) -> bool {
         let value = self.value.as_deref().unwrap_or_default();
         self.error.is_none() && (has_number(&self.stdout) || has_number(value))
     }
 
-    /// For code that the model wrote itself.
+    /// For code that the model wrote.
     pub(crate) fn text_for_code(&self) -> String {
         let mut said = String::new();
         let mut part = |name: &str, text: &str| {
@@ -129,7 +129,7 @@ impl ExecutionObservation {
         if said.is_empty() { "It ran, and printed nothing.".to_owned() } else { said }
     }
 
-    /// For a tool, whose value is what counts.
+    /// For a tool, of which only the value counts.
     pub(crate) fn text_for_tool(&self) -> String {
         match (&self.error, &self.value) {
             (None, Some(value)) if self.stdout.is_empty() => value.clone(),
@@ -139,7 +139,7 @@ impl ExecutionObservation {
     }
 }
 
-/// Of the files that it made; a name is as long as code wants it to be.
+/// Names of its files. Code chooses their length, so they are limited.
 fn file_names(execution: &Execution) -> Vec<String> {
     let files = execution.files_out.iter();
     let mut names: Vec<String> =
@@ -160,7 +160,7 @@ pub(crate) fn is_failed(status: ExecutionStatus) -> bool {
     status != ExecutionStatus::Succeeded
 }
 
-/// The beginning and the end of what is long.
+/// Keeps the start and the end of a long text.
 fn truncate_middle(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();

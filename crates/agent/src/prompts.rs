@@ -1,4 +1,4 @@
-//! Everything that is said to a model in our own words, each a file of its own.
+//! All prompts that Belljar itself sends to a model, one file each.
 
 pub(crate) const PLAN: &str = include_str!("../prompts/plan.md");
 pub(crate) const REQUEST: &str = include_str!("../prompts/request.md");
@@ -17,8 +17,8 @@ pub(crate) const SKILLS: &str = include_str!("../prompts/skills.md");
 pub(crate) const INCOMPLETE: &str = include_str!("../prompts/incomplete.md");
 pub(crate) const NO_RESULT: &str = include_str!("../prompts/no_result.md");
 
-/// A prompt with its gap filled. What is filled in is not looked at again, so that nobody's text can
-/// have gaps.
+/// Fills the placeholder of a prompt. The inserted text is not scanned again, so it cannot contain
+/// placeholders.
 pub(crate) fn fill(prompt: &str, gap: &str, text: &str) -> String {
     let mark = format!("{{{gap}}}");
     match prompt.trim_end().split_once(&mark) {

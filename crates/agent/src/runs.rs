@@ -1,5 +1,5 @@
-//! Runs as a door begins them: everything is checked first, then the run is written down, and then
-//! it goes on by itself to an end that is kept, whatever becomes of whoever asked.
+//! Starts runs. All checks come first, then the run is recorded, and then it continues on its own
+//! to a persistent end, even if the client disconnects.
 
 use crate::agent_loop::{AgentLoop, RunError, STOPPED, close_open_calls};
 use crate::artifacts::Artifacts;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use types::{ApprovalState, Error, ErrorCode, ExecutionStatus, ModelUsage, SandboxId, Warning};
 
-/// What a principal likes to be answered by.
+/// Preference of a principal for a model.
 const MODEL_PREFERENCE: &str = "code_model";
 
 /// Everything that a run of a model needs.
@@ -29,9 +29,9 @@ const MODEL_PREFERENCE: &str = "code_model";
 pub struct Agents {
     pub(crate) service: Arc<Service>,
     pub(crate) models: Models,
-    /// Skills of the operator's own.
+    /// Directory of the operator's own skills.
     pub(crate) skills: Option<PathBuf>,
-    /// Sessions in which a run is under way.
+    /// Sessions with a run in progress.
     reserved_sessions: Mutex<HashSet<SandboxId>>,
 }
 
@@ -44,12 +44,12 @@ impl Agents {
         &self.service
     }
 
-    /// Whether there is a model that could be asked.
+    /// Whether any model is configured.
     pub fn has_models(&self) -> bool {
         self.models.has_any()
     }
 
-    /// As the caller likes it, or as the agent says, or as the server has it.
+    /// Chooses the caller's preference, else the agent's model, else the default of the server.
     pub(crate) fn choose_model(
         &self,
         caller: &Caller,
@@ -58,7 +58,7 @@ impl Agents {
         Ok(self.models.choose(caller.preference(MODEL_PREFERENCE).or(of_agent))?)
     }
 
-    /// One run at a time in a session: two would write over each other's variables.
+    /// Allows one run at a time in a session: two would overwrite each other's variables.
     pub(crate) fn reserve_session(
         self: &Arc<Self>,
         id: SandboxId,
@@ -74,7 +74,7 @@ impl Agents {
     }
 }
 
-/// The session is free again when this is dropped.
+/// Releases the session on drop.
 #[derive(Debug)]
 pub(crate) struct SessionReservation {
     agents: Arc<Agents>,
@@ -91,7 +91,7 @@ impl Drop for SessionReservation {
     }
 }
 
-/// How a run ended, in its own words.
+/// How a run ended.
 #[derive(Debug)]
 pub(crate) struct RunOutcome<V> {
     pub(crate) status: ExecutionStatus,
@@ -99,7 +99,7 @@ pub(crate) struct RunOutcome<V> {
     pub(crate) value: V,
 }
 
-/// What remains of a run, whatever stopped it.
+/// State that remains after a run, whatever stopped it.
 pub(crate) struct RunState<'a> {
     pub(crate) agent_loop: AgentLoop<'a>,
     pub(crate) conversation: Conversation,
@@ -111,7 +111,7 @@ impl<'a> RunState<'a> {
         run: &'a RunHandle,
         model: &'a dyn Model,
         budget: RunBudget,
-        talk: Conversation,
+        conversation: Conversation,
         (kind, request): (&str, &str),
     ) -> Self {
         let time = budget.time.min(Duration::from_secs(SECONDS_MAX));
@@ -124,10 +124,10 @@ impl<'a> RunState<'a> {
             steps: Vec::new(),
         });
         let used = crate::budget::RunUsage::default();
-        let (caller, mut talk) = (run.caller().clone(), talk);
-        // Whoever says something new is not answered by what failed before.
-        let doubt = talk.doubt.take().filter(|_| !talk.pending.is_empty());
-        let walk = AgentLoop {
+        let (caller, mut conversation) = (run.caller().clone(), conversation);
+        // A new message starts without the earlier error, unless approvals are pending.
+        let doubt = conversation.doubt.take().filter(|_| !conversation.pending.is_empty());
+        let agent_loop = AgentLoop {
             service,
             run,
             caller,
@@ -140,11 +140,11 @@ impl<'a> RunState<'a> {
             unverified_error: doubt,
             unverified: false,
         };
-        Self { agent_loop: walk, conversation: talk }
+        Self { agent_loop, conversation }
     }
 
-    /// Nobody is asked any more what a run wanted to do that has ended otherwise. What is settled in
-    /// it was asked before: what was allowed is stopped, and the rest stays.
+    /// Withdraws the approvals of a run that ended otherwise. For approvals of an earlier run, it
+    /// stops the calls that were allowed and keeps the others open.
     pub(crate) async fn withdraw_approvals(&mut self) {
         if self.conversation.settling {
             for pending in &self.conversation.pending {
@@ -163,7 +163,7 @@ impl<'a> RunState<'a> {
         }
     }
 
-    /// What somebody has still to answer.
+    /// Approvals without an answer.
     pub(crate) fn open_approvals(&self) -> impl Iterator<Item = &PendingApproval> {
         let (service, caller) = (self.agent_loop.service, &self.agent_loop.caller);
         self.conversation.pending.iter().filter(move |pending| {
@@ -172,7 +172,7 @@ impl<'a> RunState<'a> {
         })
     }
 
-    /// What is written down of it.
+    /// What is recorded at the end of the run.
     pub(crate) fn into_run_end(
         mut self,
         mut interpreter: Option<&mut Interpreter>,
@@ -180,7 +180,7 @@ impl<'a> RunState<'a> {
         value: &impl Serialize,
     ) -> RunEnd {
         for call in close_open_calls(&mut self.conversation) {
-            // Code says more of itself.
+            // The interpreter records stopped code itself, with more detail.
             if interpreter.as_mut().is_none_or(|interpreter| !interpreter.is_running()) {
                 let told = ToolOutcome::invalid_call(ErrorCode::Cancelled, STOPPED.to_owned());
                 record_outcome(&mut self.agent_loop, Instant::now(), &call, "", None, told);
@@ -212,7 +212,7 @@ impl<'a> RunState<'a> {
     }
 }
 
-/// The warnings about tools that ran in the interpreter of the session, each with its tool's name.
+/// Warnings about tools that ran in the interpreter of the session, each with its tool's name.
 fn isolation_warnings(warnings: BTreeMap<String, Warning>) -> Vec<Warning> {
     let named = warnings.into_iter().map(|(tool, Warning { code, message })| Warning {
         code,
@@ -221,7 +221,7 @@ fn isolation_warnings(warnings: BTreeMap<String, Warning>) -> Vec<Warning> {
     named.collect()
 }
 
-/// Sees work to its end, or to that of its time, or until nobody wants it.
+/// Runs work until it ends, its time is over, or it is cancelled.
 pub(crate) async fn run_within<T>(
     run: &RunHandle,
     time: Duration,
@@ -232,23 +232,23 @@ pub(crate) async fn run_within<T>(
         () = run.stop_requested() => if run.is_revoked() { RunError::Unauthenticated } else { RunError::Cancelled },
         () = tokio::time::sleep(time) => BudgetExceeded::Time(time).into(),
     };
-    // Its session takes the next request when it is told that this one is over.
+    // When the client sees this run end, its session must accept the next request.
     run.wait_for_children().await;
     Err(stopped)
 }
 
-/// What there is to go on with after a run that is not finished.
+/// How the user can continue after a run that did not finish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResumeOption {
-    /// Of code that has run, in a session that is there.
+    /// Code ran, and its session is still open.
     Session,
-    /// Of code that has run, in a session that has ended meanwhile.
+    /// Code ran, but its session has ended.
     Logs,
-    /// A session in which this run has done nothing.
+    /// The session is open, but this run did nothing in it.
     Untouched,
-    /// Nothing ran, so that the session which was made for it is closed again.
+    /// Nothing ran, so the session that was opened for the run is closed.
     Nothing,
-    /// Of an agent.
+    /// The conversation of an agent.
     Conversation,
 }
 
@@ -268,7 +268,7 @@ impl ResumeOption {
     }
 }
 
-/// The status of a run that was stopped, and what is said instead of an answer.
+/// The status of a stopped run, and the text that replaces its answer.
 pub(crate) fn stopped_outcome(
     stopped: &RunError,
     remains: ResumeOption,

@@ -1,5 +1,5 @@
-//! The skills of an agent, disclosed step by step: their names at first, one of them when it is
-//! loaded, a file of it when it is asked for, all of them when its scripts run.
+//! The skills of an agent, disclosed progressively: the prompt has their names, loading one returns
+//! its instructions, its files are read on demand, and a script run copies all of its files.
 
 use crate::model::ToolDefinition;
 use crate::prompts;
@@ -13,20 +13,20 @@ use types::{Error, ErrorCode};
 
 pub(crate) const LOAD: &str = "load_skill";
 pub(crate) const RUN_SCRIPT: &str = "run_skill_script";
-/// The instructions have a file of their own, which is what is loaded.
+/// The instructions have their own file, which is what loading returns.
 const INSTRUCTIONS: &str = "SKILL.md";
-/// Of one file, which a model reads as a whole: a long chapter.
+/// Limit of one file, which a model reads as a whole: a long chapter.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
-/// Of the files that are named to a model.
+/// Limit of the file names that a model sees.
 const NAMED_MAX: usize = 100;
-/// Where the files of skills are in the working directory.
+/// Directory for skill files in the working directory.
 const FOLDER: &str = "skills";
 
 #[derive(Debug, Default)]
 pub(crate) struct Skills(Vec<Skill>);
 
 impl Skills {
-    /// All of them are there, and can be used by an agent that may or may not run code.
+    /// Loads all skills. A skill with scripts requires an agent that may run code.
     pub(crate) fn load_all(
         names: &[String],
         folder: Option<&Path>,
@@ -48,7 +48,7 @@ impl Skills {
         Ok(Self(found))
     }
 
-    /// What the model is told from the beginning.
+    /// The part of the system prompt that lists the skills.
     pub(crate) fn prompt(&self) -> Option<String> {
         let line =
             |skill: &Skill| format!("- {}: {}", skill.summary.name, skill.summary.description);
@@ -74,7 +74,7 @@ impl Skills {
         })
     }
 
-    /// The instructions of one, and which files and scripts it has; or one of its files.
+    /// Returns the instructions of a skill with its files and scripts, or one of its files.
     pub(crate) fn load_skill(&self, arguments: &Value) -> Result<String, String> {
         let name = arguments["name"].as_str().ok_or("`name` is the name of a skill.")?;
         let skill = self.get(name)?;
@@ -94,8 +94,8 @@ impl Skills {
         Ok(body)
     }
 
-    /// The code that runs a script where the rest of the conversation runs, and the files that it
-    /// needs there.
+    /// The code that runs a script in the session of the conversation, and the files that it needs
+    /// there.
     pub(crate) fn script_code(
         &self,
         arguments: &Value,
@@ -115,7 +115,7 @@ impl Skills {
     }
 }
 
-/// One that ships, or one of the operator's.
+/// Finds a built-in skill or one of the operator's.
 fn find_skill(name: &str, folder: Option<&Path>) -> Option<Skill> {
     let is_name = !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.');
     Skill::built_in(name).or_else(|| {
@@ -124,7 +124,7 @@ fn find_skill(name: &str, folder: Option<&Path>) -> Option<Skill> {
     })
 }
 
-/// As `python3 SCRIPT ARGS` would, in the interpreter that is there.
+/// Code that does what `python3 SCRIPT ARGS` does, in the running interpreter.
 fn run_path(argv: &[String]) -> String {
     let argv = json!(argv);
     format!(
@@ -145,7 +145,7 @@ fn scripts(skill: &Skill) -> Vec<String> {
     files.keys().filter(is_script).cloned().collect()
 }
 
-/// The files that a skill has besides its instructions, for a model.
+/// Lists the files of a skill other than its instructions, for a model.
 fn file_list(skill: &Skill) -> String {
     let files = skill.files().map(|listing| listing.files).unwrap_or_default();
     let mut paths: Vec<String> = files.into_keys().filter(|path| path != INSTRUCTIONS).collect();
@@ -155,7 +155,7 @@ fn file_list(skill: &Skill) -> String {
     paths.join(", ")
 }
 
-/// A file as a model reads it, or why it cannot.
+/// Reads a file as text, or returns why that is not possible.
 fn read_text(skill: &Skill, path: &str) -> Result<String, String> {
     let listing = skill.files().map_err(|error| error.to_string())?;
     let Some(size) = listing.files.get(path) else {

@@ -1,4 +1,4 @@
-//! The tools of a run: what a model is offered, and who does what it calls.
+//! The tools of a run: their definitions for the model, and the handlers of its calls.
 
 use crate::agent_loop::{AgentLoop, RunError};
 use crate::code_task;
@@ -24,35 +24,35 @@ use types::{
     ToolUse,
 };
 
-/// As a run of code calls it: the code of one step.
+/// The tool of a code run: runs the code of one step.
 pub(crate) const RUN_PYTHON: &str = "run_python";
-/// As an agent calls it.
+/// The tool of an agent that runs code.
 pub const CODE_EXECUTION: &str = "code_execution";
-/// What the tools of skills are.
+/// The kind of the skill tools.
 const SKILL: &str = "skill";
-/// Another name of it.
+/// An alias of `code_execution`.
 pub const CODE_INTERPRETER: &str = "code_interpreter";
 
 #[derive(Debug, Default)]
 pub(crate) struct Toolbox {
     pub(crate) interpreter: Option<Interpreter>,
-    /// Absent in a run of code, which has the interpreter alone.
+    /// Absent in a code run, which has only the interpreter.
     pub(crate) agent: Option<AgentId>,
     pub(crate) tools: Vec<OfferedTool>,
     pub(crate) skills: Skills,
     pub(crate) tool_choice: ToolChoice,
-    /// Whether the model has called anything.
+    /// Whether the model has called a tool.
     pub(crate) has_called: bool,
 }
 
-/// What came of a call.
+/// Outcome of a call.
 pub(crate) enum CallOutcome {
     Done(ToolResult),
-    /// Somebody has to be asked.
+    /// The call needs an approval.
     NeedsApproval(PendingApproval),
 }
 
-/// Who does what was called.
+/// The handler of a call.
 enum ToolHandler<'a> {
     Code,
     LoadSkill,
@@ -62,7 +62,7 @@ enum ToolHandler<'a> {
 }
 
 impl Toolbox {
-    /// The interpreter alone.
+    /// A toolbox with only the interpreter.
     pub(crate) fn for_code(interpreter: Interpreter) -> Self {
         Self { interpreter: Some(interpreter), ..Self::default() }
     }
@@ -82,7 +82,8 @@ impl Toolbox {
         }
     }
 
-    /// What the model is offered now: where it has to choose among some tools, those at first.
+    /// The tools that the model is offered now. If it must choose among certain tools, only those
+    /// at first.
     pub(crate) fn tool_definitions(&self) -> Vec<ToolDefinition> {
         let mut offers = self.all_definitions();
         if let ToolChoice::Tools(names) = &self.tool_choice
@@ -106,7 +107,7 @@ impl Toolbox {
         code.into_iter().chain(tools).chain(self.skills.tool_definitions()).collect()
     }
 
-    /// Whoever must call a tool has done so once: it could never answer otherwise.
+    /// A required call is required only once: otherwise the model could never answer.
     pub(crate) fn call_mode(&self) -> ToolCallMode {
         match &self.tool_choice {
             _ if self.has_called => ToolCallMode::Auto,
@@ -141,17 +142,17 @@ impl Toolbox {
         self.skills.tool_definitions().iter().any(|offer| offer.name == name)
     }
 
-    /// Those that share nothing run side by side. What comes of each is in the conversation as soon
-    /// as it is known: the run may be stopped before the others are over.
+    /// Calls that share nothing run concurrently. Each result is added to the conversation at once,
+    /// since the run may be stopped before the other calls end.
     pub(crate) async fn call_all(
         &mut self,
-        walk: &mut AgentLoop<'_>,
-        talk: &mut Conversation,
+        agent_loop: &mut AgentLoop<'_>,
+        conversation: &mut Conversation,
         calls: Vec<ToolCall>,
     ) -> Result<(), RunError> {
-        // None of them is begun if not all of them may be.
+        // Start none of the calls unless the budget allows all of them.
         for _ in &calls {
-            walk.usage.begin_round(&walk.budget)?;
+            agent_loop.usage.begin_round(&agent_loop.budget)?;
         }
         self.has_called = true;
         let apart = |call: &ToolCall| match self.handler_for(&call.name) {
@@ -159,24 +160,25 @@ impl Toolbox {
             _ => false,
         };
         let (apart, here): (Vec<ToolCall>, Vec<ToolCall>) = calls.into_iter().partition(apart);
-        self.call_isolated(walk, talk, &apart).await;
+        self.call_isolated(agent_loop, conversation, &apart).await;
         for call in here {
-            talk.begun.push(call.id.clone());
-            let came = self.call_one(walk, &talk.messages, call).await?;
-            talk.record_outcome(came);
+            conversation.begun.push(call.id.clone());
+            let came = self.call_one(agent_loop, &conversation.messages, call).await?;
+            conversation.record_outcome(came);
         }
         Ok(())
     }
 
-    /// Calls in sandboxes of their own, all at once.
+    /// Runs calls in separate sandboxes, concurrently.
     async fn call_isolated(
         &self,
-        walk: &mut AgentLoop<'_>,
-        talk: &mut Conversation,
+        agent_loop: &mut AgentLoop<'_>,
+        conversation: &mut Conversation,
         calls: &[ToolCall],
     ) {
         let since = Instant::now();
-        let (service, run, caller) = (walk.service, walk.run, &walk.caller.clone());
+        let (service, run, caller) =
+            (agent_loop.service, agent_loop.run, &agent_loop.caller.clone());
         let mut under_way: FuturesUnordered<_> = calls
             .iter()
             .filter_map(|call| match self.handler_for(&call.name) {
@@ -187,9 +189,10 @@ impl Toolbox {
                 (tool, call, self.call_tool(service, (run, caller), tool, call).await)
             })
             .collect();
-        talk.begun.extend(calls.iter().map(|call| call.id.clone()));
+        conversation.begun.extend(calls.iter().map(|call| call.id.clone()));
         while let Some((tool, call, outcome)) = under_way.next().await {
-            talk.record_outcome(record_tool_execution(walk, since, tool, call, outcome));
+            conversation
+                .record_outcome(record_tool_execution(agent_loop, since, tool, call, outcome));
         }
     }
 
@@ -197,19 +200,19 @@ impl Toolbox {
         tool.in_session && self.interpreter.is_some()
     }
 
-    /// `asked` is what the model that calls was told.
+    /// `asked` is the input of the calling model.
     async fn call_one(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         asked: &[Message],
         call: ToolCall,
     ) -> Result<CallOutcome, RunError> {
         let since = Instant::now();
         let (kind, told) = match self.handler_for(&call.name) {
-            ToolHandler::Code => return self.run_code(walk, asked, call).await,
+            ToolHandler::Code => return self.run_code(agent_loop, asked, call).await,
             ToolHandler::SkillScript => match self.skills.script_code(&call.arguments) {
                 Ok((code, files)) => {
-                    return Ok(self.run_code_round(walk, call, code, None, files).await);
+                    return Ok(self.run_code_round(agent_loop, call, code, None, files).await);
                 }
                 Err(wrong) => (SKILL, ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, wrong)),
             },
@@ -217,10 +220,16 @@ impl Toolbox {
                 (SKILL, skill_outcome(self.skills.load_skill(&call.arguments)))
             }
             ToolHandler::Tool(tool) => {
-                let outcome =
-                    self.call_tool(walk.service, (walk.run, &walk.caller), tool, &call).await;
+                let outcome = self
+                    .call_tool(
+                        agent_loop.service,
+                        (agent_loop.run, &agent_loop.caller),
+                        tool,
+                        &call,
+                    )
+                    .await;
                 let tool = tool.clone();
-                return Ok(record_tool_execution(walk, since, &tool, &call, outcome));
+                return Ok(record_tool_execution(agent_loop, since, &tool, &call, outcome));
             }
             ToolHandler::Unknown => (
                 SKILL,
@@ -230,7 +239,7 @@ impl Toolbox {
                 ),
             ),
         };
-        Ok(CallOutcome::Done(record_outcome(walk, since, &call, kind, None, told)))
+        Ok(CallOutcome::Done(record_outcome(agent_loop, since, &call, kind, None, told)))
     }
 
     fn unknown_tool_message(&self, name: &str) -> String {
@@ -241,10 +250,10 @@ impl Toolbox {
         prompts::fill(&said, "tools", &tools)
     }
 
-    /// Code as it is, or what is wanted of code that is still to be written.
+    /// Runs code, or lets the model write code for a request.
     async fn run_code(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         asked: &[Message],
         call: ToolCall,
     ) -> Result<CallOutcome, RunError> {
@@ -254,13 +263,14 @@ impl Toolbox {
             (Some(code), None) => {
                 let step = call.arguments["step"].as_u64();
                 let step = step.and_then(|step| usize::try_from(step).ok());
-                Ok(self.run_code_round(walk, call, code, step, Vec::new()).await)
+                Ok(self.run_code_round(agent_loop, call, code, step, Vec::new()).await)
             }
             (None, Some(request)) => {
                 let context = text("context");
-                let told = self.run_code_task(walk, asked, &request, context.as_deref()).await?;
+                let told =
+                    self.run_code_task(agent_loop, asked, &request, context.as_deref()).await?;
                 Ok(CallOutcome::Done(record_outcome(
-                    walk,
+                    agent_loop,
                     since,
                     &call,
                     CODE_EXECUTION,
@@ -275,7 +285,7 @@ impl Toolbox {
                 };
                 let told = ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, wrong.to_owned());
                 Ok(CallOutcome::Done(record_outcome(
-                    walk,
+                    agent_loop,
                     since,
                     &call,
                     CODE_EXECUTION,
@@ -288,7 +298,7 @@ impl Toolbox {
 
     async fn run_code_round(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         call: ToolCall,
         code: String,
         step: Option<usize>,
@@ -301,7 +311,7 @@ impl Toolbox {
                 "No code can be run here.".to_owned(),
             );
             return CallOutcome::Done(record_outcome(
-                walk,
+                agent_loop,
                 since,
                 &call,
                 CODE_EXECUTION,
@@ -309,7 +319,7 @@ impl Toolbox {
                 told,
             ));
         };
-        match interpreter.run_round(walk, code, step, files).await {
+        match interpreter.run_round(agent_loop, code, step, files).await {
             RoundOutcome::Round(told) => CallOutcome::Done(tool_result(&call, told)),
             RoundOutcome::NeedsApproval { approval_id, execution_id } => {
                 let (kind, description) =
@@ -325,16 +335,16 @@ impl Toolbox {
         }
     }
 
-    /// What a call that runs code is for: that of a skill's script, or of code in either name.
+    /// Describes a call that runs code: a skill's script, or code under either tool name.
     fn code_description(&self, name: &str) -> String {
         let script = self.skills.tool_definitions().into_iter().find(|offer| offer.name == name);
         script.unwrap_or_else(code_execution_tool).description
     }
 
-    /// A plan and its rounds inside the run of an agent, in its session and within its budget.
+    /// Runs a plan and its rounds inside an agent run, in the same session and budget.
     async fn run_code_task(
         &mut self,
-        walk: &mut AgentLoop<'_>,
+        agent_loop: &mut AgentLoop<'_>,
         asked: &[Message],
         request: &str,
         context: Option<&str>,
@@ -342,15 +352,20 @@ impl Toolbox {
         let Some(mut lent) = BorrowedInterpreter::borrow_from(self) else {
             return Ok(ToolOutcome::from_text(String::new()));
         };
-        let (asker, rounds) = (Some(asked.to_vec()), Some(walk.budget.rounds));
-        let mut talk = Conversation { asker, ..Conversation::default() };
+        let (asker, rounds) = (Some(asked.to_vec()), Some(agent_loop.budget.rounds));
+        let mut conversation = Conversation { asker, ..Conversation::default() };
         let files = lent.files.clone();
         let task = code_task::CodeTask { request, context, files: &files, rounds };
-        let carried =
-            Box::pin(code_task::run_code_task(walk, &mut lent.tools, &mut talk, task)).await;
-        carried.map(|code_task::CodeTaskResult { answer, error: fault }| ToolOutcome {
-            failed: fault.is_some(),
-            error: fault,
+        let carried = Box::pin(code_task::run_code_task(
+            agent_loop,
+            &mut lent.tools,
+            &mut conversation,
+            task,
+        ))
+        .await;
+        carried.map(|code_task::CodeTaskResult { answer, error }| ToolOutcome {
+            failed: error.is_some(),
+            error,
             ..ToolOutcome::from_text(answer)
         })
     }
@@ -382,12 +397,12 @@ impl Toolbox {
     }
 }
 
-/// The interpreter of an agent in the hands of one request, which waits for whoever is asked. The
-/// agent has it back whatever becomes of that, with what was done.
+/// The interpreter of an agent, borrowed for one request that waits for approvals. On drop the
+/// agent gets it back, with all rounds, whatever the outcome.
 struct BorrowedInterpreter<'a> {
     owner: &'a mut Toolbox,
     tools: Toolbox,
-    /// That were brought for the agent.
+    /// Names of the agent's uploaded files.
     files: Vec<String>,
 }
 
@@ -405,20 +420,20 @@ impl Drop for BorrowedInterpreter<'_> {
         self.owner.interpreter = self.tools.interpreter.take();
         if let Some(interpreter) = &mut self.owner.interpreter {
             interpreter.waits_for_approval = false;
-            // What comes next belongs to no step of this plan.
+            // Later code belongs to no step of this plan.
             interpreter.set_plan(Vec::new());
         }
     }
 }
 
-/// What came of a call of a tool: it is over, or waits for a person.
+/// A tool call that ended, or waits for an approval.
 enum ToolExecution {
     Ended(Box<Execution>),
     NeedsApproval(Box<Execution>),
 }
 
 fn record_tool_execution(
-    walk: &mut AgentLoop<'_>,
+    agent_loop: &mut AgentLoop<'_>,
     since: Instant,
     tool: &OfferedTool,
     call: &ToolCall,
@@ -426,11 +441,11 @@ fn record_tool_execution(
 ) -> CallOutcome {
     match outcome {
         Ok(ToolExecution::Ended(execution)) => {
-            CallOutcome::Done(record_ended(walk, since, call, &tool.kind, Ok(*execution)))
+            CallOutcome::Done(record_ended(agent_loop, since, call, &tool.kind, Ok(*execution)))
         }
         Ok(ToolExecution::NeedsApproval(execution)) => match execution.approval_id {
             Some(approval_id) => {
-                walk.run.publish(Event::Approval { approval_id });
+                agent_loop.run.publish(Event::Approval { approval_id });
                 CallOutcome::NeedsApproval(PendingApproval {
                     call: call.clone(),
                     approval_id,
@@ -439,17 +454,19 @@ fn record_tool_execution(
                     description: tool.description.clone(),
                 })
             }
-            None => CallOutcome::Done(record_ended(walk, since, call, &tool.kind, Ok(*execution))),
+            None => {
+                CallOutcome::Done(record_ended(agent_loop, since, call, &tool.kind, Ok(*execution)))
+            }
         },
         Err(refused) => {
-            CallOutcome::Done(record_ended(walk, since, call, &tool.kind, Err(refused)))
+            CallOutcome::Done(record_ended(agent_loop, since, call, &tool.kind, Err(refused)))
         }
     }
 }
 
-/// Tells what came of a tool.
+/// Records the end of a tool call.
 pub(crate) fn record_ended(
-    walk: &mut AgentLoop<'_>,
+    agent_loop: &mut AgentLoop<'_>,
     since: Instant,
     call: &ToolCall,
     kind: &str,
@@ -459,7 +476,7 @@ pub(crate) fn record_ended(
         Ok(execution) => {
             let warned = execution.warnings.iter().find(|it| it.code == TOOL_UNISOLATED);
             if let Some(warning) = warned {
-                walk.isolation_warnings.insert(call.name.clone(), warning.clone());
+                agent_loop.isolation_warnings.insert(call.name.clone(), warning.clone());
             }
             let observed = ExecutionObservation::from_execution(&execution);
             let told = ToolOutcome {
@@ -468,21 +485,21 @@ pub(crate) fn record_ended(
                 error: error_of(&execution),
                 computed: observed.has_number(),
             };
-            let told = record_outcome(walk, since, call, kind, Some(execution.id), told);
-            walk.add_artifacts(&execution.files_out, execution.sandbox_id);
+            let told = record_outcome(agent_loop, since, call, kind, Some(execution.id), told);
+            agent_loop.add_artifacts(&execution.files_out, execution.sandbox_id);
             told
         }
         Err(refused) => {
             let text = ExecutionObservation::from_error(&refused.error).text_for_tool();
             let told =
                 ToolOutcome { text, failed: true, error: Some(*refused.error), computed: false };
-            record_outcome(walk, since, call, kind, None, told)
+            record_outcome(agent_loop, since, call, kind, None, told)
         }
     }
 }
 
 pub(crate) fn record_outcome(
-    walk: &mut AgentLoop<'_>,
+    agent_loop: &mut AgentLoop<'_>,
     since: Instant,
     call: &ToolCall,
     kind: &str,
@@ -498,13 +515,13 @@ pub(crate) fn record_outcome(
         result: told.text.clone(),
         failed: told.failed,
     };
-    walk.run.publish(Event::Tool(tool.clone()));
-    walk.trace_recorder.record(since, TraceAction::Called { tool });
-    walk.record_outcome(&told);
+    agent_loop.run.publish(Event::Tool(tool.clone()));
+    agent_loop.trace_recorder.record(since, TraceAction::Called { tool });
+    agent_loop.record_outcome(&told);
     tool_result(call, told)
 }
 
-/// A skill that could not be loaded would have computed nothing.
+/// A skill that failed to load would have computed nothing, so it leaves no error to verify.
 fn skill_outcome(loaded: Result<String, String>) -> ToolOutcome {
     match loaded {
         Ok(text) => ToolOutcome::from_text(text),
@@ -517,7 +534,7 @@ pub(crate) fn tool_result(call: &ToolCall, told: ToolOutcome) -> ToolResult {
     ToolResult { call_id: call.id.clone(), name: call.name.clone(), text, failed }
 }
 
-/// Whoever has to call a tool has it.
+/// Checks that the agent has the tool that it must call.
 pub(crate) fn check_choice(work: &ResolvedAgent, skills: &Skills) -> Result<(), Error> {
     let code = work.code_execution.enabled.then(|| CODE_EXECUTION.to_owned());
     let tools = work.tools.iter().map(|tool| tool.name.clone());

@@ -1,5 +1,5 @@
-//! What a run has done, step by step, for people: every question to the model and its answer, all
-//! code with what came of it, and how long each took.
+//! The trace of a run for people, step by step: each request to the model with its response, all
+//! code with its results, and how long each step took.
 
 mod html;
 mod notebook;
@@ -28,7 +28,7 @@ pub struct Trace {
     pub steps: Vec<TraceStep>,
 }
 
-/// One step, `at_ms` after the beginning of the run.
+/// One step, `at_ms` after the start of the run
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceStep {
     pub at_ms: u64,
@@ -40,20 +40,20 @@ pub struct TraceStep {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum TraceAction {
-    /// The model was asked.
+    /// A request to the model
     Asked {
         purpose: Purpose,
         system: String,
-        /// Those that it had not been told before.
+        /// Messages that no earlier request contained
         messages: Vec<Message>,
         said: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<ToolCall>,
         tokens: TokenUsage,
     },
-    /// Code that it wrote has run.
+    /// Code of the model that ran
     Ran { round: Round, files: Vec<OutputFile> },
-    /// Another tool has answered.
+    /// A call of another tool
     Called { tool: ToolUse },
 }
 
@@ -74,7 +74,7 @@ impl Trace {
     }
 }
 
-/// Writes a trace while its run goes on.
+/// Records the trace of a run in progress.
 #[derive(Debug)]
 pub(crate) struct TraceRecorder {
     pub(crate) trace: Trace,
@@ -99,7 +99,7 @@ impl TraceRecorder {
         self.record(since, TraceAction::Asked { purpose, system, messages, said, calls, tokens });
     }
 
-    /// A question that nobody has answered.
+    /// Records a request that got no response.
     pub(crate) fn record_failed_ask(
         &mut self,
         since: Instant,

@@ -1,7 +1,7 @@
-//! The pages that a person sees: what this is, and the documentation of every operation.
+//! The web console: the start page and the reference of every operation.
 //!
-//! They are part of the binary, load nothing from elsewhere, and are clients of the same API as
-//! everybody else.
+//! The pages are compiled into the binary, load nothing from other hosts, and call the same public
+//! API as any other client.
 
 use super::AppState;
 use axum::Router;
@@ -25,7 +25,7 @@ macro_rules! page {
     };
 }
 
-/// Everything that is served; a name that is not here is not there.
+/// All static files of the console. Any other path is 404.
 const PAGES: &[(&str, &[u8])] = &[
     page!("index.html"),
     page!("docs.html"),

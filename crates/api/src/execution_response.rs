@@ -1,4 +1,4 @@
-//! How an execution is answered: as a record, as a stream, or as a promise.
+//! Responses for an execution: the record, an event stream, or 202 with a location.
 
 use super::HttpCaller;
 use super::extract::Json;
@@ -39,7 +39,7 @@ pub(crate) async fn execution_response(
     })
 }
 
-/// A call may have to wait for a person first, who may take their time.
+/// A call may first wait for an approval, which can take long.
 pub(crate) async fn call_response(
     asked: Submitted,
     wanted: ResponseMode,
@@ -57,7 +57,7 @@ pub(crate) fn accepted_response(execution: &Execution) -> Response {
     with_location(execution.id, (StatusCode::ACCEPTED, Json(execution)).into_response())
 }
 
-/// An answer that is not the record says where the record will be.
+/// A response without the record gives its location.
 pub(crate) fn with_location(id: ExecutionId, mut response: Response) -> Response {
     if let Ok(place) = HeaderValue::from_str(&format!("/v1/executions/{id}")) {
         response.headers_mut().insert(LOCATION, place);

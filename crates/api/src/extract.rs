@@ -1,9 +1,9 @@
-//! Requests as values: JSON bodies, paths and queries, each refused with the field named; and values as
-//! responses.
+//! Extractors: JSON bodies, paths and queries become values, and errors name the field; and values
+//! become JSON responses.
 //!
-//! A body is bounded in size, time and depth before it means anything, and a key that stands
-//! twice in an object is refused, since two readers could each believe another one of them. What is in
-//! memory is counted for its key, and what takes long to read is read off the serving threads.
+//! A body is limited in size, time and depth before it is parsed. A key that occurs twice in an
+//! object is rejected, since two parsers could disagree about its value. Bodies in memory count
+//! against their API key, and large bodies are parsed off the server threads.
 
 use super::problem::Problem;
 use super::rate_limit::BodyMemoryPermit;
@@ -25,22 +25,23 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use types::{Error, ErrorCode};
 
-/// Code, arguments and small files as text; what is larger is uploaded as a document.
+/// Enough for code, arguments and small files as text; clients upload larger data as documents.
 pub(crate) const JSON_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// A client on a slow line sends a megabyte in this time; a hostile one holds nothing for longer.
+/// A client on a slow link sends a megabyte in this time; a hostile client holds memory no longer.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Of a body that is too large, so many times what would have been right is heard to its end.
+/// A body that is too large is read and discarded up to this multiple of its limit.
 const DISCARD_FACTOR: usize = 4;
-/// As deep as arguments of a tool may be, and something for what is around them.
+/// The depth limit of a tool's arguments plus the objects around them.
 const DEPTH_MAX: usize = 96;
-/// Values and names in one body: each takes up to a hundred bytes of memory, whatever it takes on the wire.
+/// Values and names in one body. Each takes up to a hundred bytes of memory, whatever its size on
+/// the wire.
 const NODES_MAX: usize = 250_000;
-/// A body of at most this size is read in less than a millisecond, and is so where it is.
+/// A body up to this size parses in less than a millisecond, so it is parsed in place.
 pub(crate) const SMALL_BYTES_MAX: usize = 64 * 1024;
-/// Larger bodies that are read at once, each by a thread of its own.
+/// Limits how many larger bodies are parsed at once, each on its own thread.
 static LARGE_BODY_READERS: Semaphore = Semaphore::const_new(2);
 
-/// A body of JSON, of a request or of a response. axum's own would switch `raw_value` of serde_json on
+/// A JSON body of a request or a response. axum's own type would enable `raw_value` of serde_json
 /// (decision 0039).
 pub(crate) struct Json<T>(pub(crate) T);
 
@@ -64,7 +65,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Js
         let kind =
             request.headers().get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
         if kind.is_none() && request.method() == Method::POST && request.body().is_end_stream() {
-            // Whoever says nothing wants what is usual; a field that is needed is still missed.
+            // An absent body means the defaults; missing required fields are still reported.
             return Ok(Self(from_json(b"{}")?));
         }
         if !kind.is_some_and(is_json) {
@@ -77,7 +78,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Js
     }
 }
 
-/// Reads a body off the serving threads if it is large.
+/// Parses a body, off the server threads if it is large.
 pub(crate) async fn parse_off_thread<T: Send + 'static>(
     bytes: Vec<u8>,
     reader: impl FnOnce(&[u8]) -> Result<T, Problem> + Send + 'static,
@@ -95,7 +96,7 @@ pub(crate) fn is_json(kind: &str) -> bool {
     kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
-/// A whole body, if it is small enough and comes soon enough.
+/// Reads a whole body within the limits of size and time.
 pub(crate) async fn read_body(
     body: Body,
     most: usize,
@@ -117,15 +118,15 @@ pub(crate) async fn read_body(
     Err(fault.into())
 }
 
-/// What came of reading a body.
+/// Result of reading a body.
 enum CollectedBody {
     Whole(Vec<u8>),
     TooLarge,
     Refused(Error),
 }
 
-/// Of a body that is too large, some bytes are taken and thrown away, since a
-/// client that still sends when the connection ends does not hear why.
+/// Reads a body. Discards a part of one that is too large, since a client that is still sending
+/// when the connection closes does not read the error.
 async fn collect(
     body: Body,
     most: usize,
@@ -150,7 +151,7 @@ async fn collect(
     Ok(if size <= most { CollectedBody::Whole(bytes) } else { CollectedBody::TooLarge })
 }
 
-/// Refuses a body that would become more values than fit into memory, before any of them is made.
+/// Rejects a body with more values than fit into memory, before it is deserialized.
 pub(crate) fn check_nodes(bytes: &[u8]) -> Result<(), Problem> {
     let (mut nodes, mut in_text, mut is_escaped) = (0, false, false);
     for byte in bytes {
@@ -175,7 +176,7 @@ pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem>
     from_checked(bytes)
 }
 
-/// Refuses a body that is not one JSON object within the bounds, before anything is made of it.
+/// Rejects a body that is not one JSON object within the limits, before it is deserialized.
 pub(crate) fn check_object(bytes: &[u8]) -> Result<(), Problem> {
     check_nodes(bytes)?;
     let mut place = Vec::new();
@@ -185,13 +186,13 @@ pub(crate) fn check_object(bytes: &[u8]) -> Result<(), Problem> {
         .and_then(|()| shape.end())
         .map_err(|error| invalid_field(json_pointer(&place), &error.to_string()))?;
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        // It could be read field by field from an array, which nobody was promised.
+        // serde would also deserialize a struct from an array, which the API does not offer.
         return Err(invalid_field(String::new(), "must be a JSON object"));
     }
     Ok(())
 }
 
-/// Reads a body that [`check_object`] has found to be within the bounds.
+/// Deserializes a body that passed [`check_object`].
 pub(crate) fn from_checked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let reader = &mut serde_json::Deserializer::from_slice(bytes);
     serde_path_to_error::deserialize(reader).map_err(|error| {
@@ -206,7 +207,7 @@ pub(crate) fn from_checked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Probl
         }
         let message = error.into_inner().to_string();
         let message = message.split(" at line ").next().unwrap_or_default();
-        // What is there has its place already; what is not there has one in the message only.
+        // The path already has a field that is present; a missing field is only in the message.
         path += &field_in_message(message)
             .map(|name| format!("/{}", escape_pointer_token(name)))
             .unwrap_or_default();
@@ -214,13 +215,13 @@ pub(crate) fn from_checked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Probl
     })
 }
 
-/// The field that an error is about, where there is no value that it could be about.
+/// The name of a missing field, from serde's error message.
 fn field_in_message(message: &str) -> Option<&str> {
     let mut about = ["missing field `", "duplicate field `"].iter();
     about.find_map(|about| message.strip_prefix(about)?.split('`').next())
 }
 
-/// One sentence about one field.
+/// An error about one field.
 pub(crate) fn invalid_field(path: String, message: &str) -> Problem {
     let about = if path.is_empty() { "the body".to_owned() } else { path.clone() };
     let fault = Error::new(ErrorCode::ArgsInvalid, format!("{about}: {message}"));
@@ -237,7 +238,7 @@ fn json_pointer(place: &[String]) -> String {
     place.iter().map(|key| format!("/{}", escape_pointer_token(key))).collect()
 }
 
-/// Reads any JSON and keeps nothing of it: only whether it is shallow and says everything once.
+/// Visits JSON without keeping it; checks its depth and that no key occurs twice.
 struct JsonShapeVisitor<'a> {
     depth: usize,
     path: &'a mut Vec<String>,
@@ -318,7 +319,7 @@ impl<'de> Visitor<'de> for JsonShapeVisitor<'_> {
     }
 }
 
-/// What stands in the path, such as an id.
+/// Parameters in the path, such as an id.
 pub(crate) struct Path<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
@@ -336,7 +337,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     }
 }
 
-/// What stands after the question mark.
+/// Query parameters.
 pub(crate) struct Query<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {

@@ -1,5 +1,5 @@
-//! Bytes in and out: uploads go to a temporary file as they come, downloads from an open file as
-//! they are taken. Neither is ever whole in memory, and nothing is unpacked or looked into.
+//! Uploads and downloads. An upload streams into a temporary file, a download streams from an open
+//! file. Neither is ever whole in memory, and the server unpacks and inspects nothing.
 
 use super::problem::Problem;
 use axum::body::{Body, Bytes};
@@ -23,26 +23,26 @@ use tokio_util::io::ReaderStream;
 use types::{Error, ErrorCode};
 use utoipa::ToSchema;
 
-/// A client that sends nothing for so long has gone.
+/// A client that sends nothing for this long is considered gone.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes a second. Slower than any line that people use, so that only time is meant to be taken.
+/// Minimum upload rate. Slower than any real link, so a slower client only wants to hold resources.
 const BYTES_PER_SECOND_MIN: u64 = 1024;
-/// Of an upload that is refused, what comes within this time is thrown away.
+/// How long the rest of a rejected upload is read and discarded.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 const CHUNK_BYTES: usize = 64 * 1024;
-/// What may stand in a header as it is (RFC 5987).
+/// Characters that need no percent-encoding in a header (RFC 5987).
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_');
 
-/// Any bytes, in the OpenAPI document.
+/// Binary content, in the OpenAPI document.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
 #[expect(dead_code, reason = "it only describes what is never in memory")]
 pub(crate) struct Octets(Vec<u8>);
 
-/// The body of a request, not yet read.
+/// The unread body of a request.
 pub(crate) struct Upload(Body);
 
-/// Refuses a body that is said to be larger than a document before any of it is written.
+/// Rejects a body whose declared length exceeds a document's limit, before any of it is written.
 pub(crate) fn check_size(service: &Service, body: &Body, besides: u64) -> Result<(), Error> {
     let most = service.document_bytes_max();
     if body.size_hint().lower() <= most.saturating_add(besides) {
@@ -67,7 +67,7 @@ impl Upload {
     }
 }
 
-/// Writes what comes to a temporary file, which is gone when it is not kept.
+/// Streams a body into a temporary file, which is deleted unless the caller persists it.
 pub(crate) async fn stage<E: std::fmt::Display>(
     service: &Service,
     pieces: impl Stream<Item = Result<Bytes, E>>,
@@ -93,14 +93,15 @@ pub(crate) async fn stage<E: std::fmt::Display>(
     Ok(staging.finish().await?)
 }
 
-/// A client that still sends when the connection ends does not hear why.
+/// Discards the rest of a rejected upload: a client that is still sending when the connection
+/// closes does not read the error.
 async fn drain<T, E>(pieces: impl Stream<Item = Result<T, E>>) {
     let rest = pieces.take_while(|piece| future::ready(piece.is_ok())).for_each(|_| async {});
-    // Whoever sends for longer than this hears nothing.
+    // A client that sends for longer than this does not get the error.
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, rest).await;
 }
 
-/// The next thing that a client sends, if it comes soon enough.
+/// Awaits the next part of an upload, with [`IDLE_TIMEOUT`].
 pub(crate) async fn with_idle_timeout<T>(next: impl Future<Output = T>) -> Result<T, Error> {
     tokio::time::timeout(IDLE_TIMEOUT, next).await.map_err(|_| client_timeout_error())
 }
@@ -109,7 +110,7 @@ fn client_timeout_error() -> Error {
     Error::new(ErrorCode::ArgsInvalid, "the upload was too slow, and was given up")
 }
 
-/// A file as something to be saved, never as something to be shown in this site's name.
+/// Sends a file as an attachment, so that a browser never renders it with this site's origin.
 pub(crate) fn download(file: File, size: u64, name: &str) -> Response {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, content_type(name));
@@ -117,13 +118,13 @@ pub(crate) fn download(file: File, size: u64, name: &str) -> Response {
     headers.insert(CONTENT_DISPOSITION, content_disposition(name));
     headers
         .insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
-    // It may grow while it is read; what was announced is what is sent.
+    // The file may grow while it is read; send only the announced length.
     let bytes = tokio::fs::File::from_std(file).take(size);
     let body = Body::from_stream(ReaderStream::with_capacity(bytes, CHUNK_BYTES));
     (headers, body).into_response()
 }
 
-/// What a browser would run is sent as bytes.
+/// Types that a browser would execute become `application/octet-stream`.
 fn content_type(name: &str) -> HeaderValue {
     let mime = mime_guess::from_path(name).first_or_octet_stream();
     let passive = match (mime.type_().as_str(), mime.subtype().as_str()) {

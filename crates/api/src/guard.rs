@@ -1,8 +1,8 @@
-//! What every request passes before it means anything: its host, its origin, a number, its key or
-//! token, and how much that may ask for.
+//! Checks before every handler: the `Host` and `Origin` headers, a request id, authentication, and
+//! rate limits.
 //!
-//! Pages in a browser of the same machine can reach a loopback address too. They cannot forge
-//! `Host` and `Origin`, and there is no cookie that would come along by itself.
+//! Web pages in a browser on the same machine can reach a loopback address too. They cannot forge
+//! `Host` and `Origin`, and the server uses no cookies.
 
 use super::problem::Problem;
 use super::rate_limit::{Admission, hold_until_sent};
@@ -24,13 +24,13 @@ use uuid::Uuid;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Names by which this server may be called, with their ports.
+/// Values of `Host` that this server accepts, with their ports.
 #[derive(Debug, Clone)]
 pub struct AllowedHosts(BTreeSet<String>);
 
 impl AllowedHosts {
-    /// Loopback has several names, another address only its own; `public` are those that the
-    /// operator has added, such as that of a proxy.
+    /// A loopback address has several names, any other address only its own. `public` has the names
+    /// that the operator adds, such as that of a proxy.
     pub fn new(listen: SocketAddr, public: &[String]) -> Self {
         let port = listen.port();
         let mut names = BTreeSet::from([listen.to_string()]);
@@ -53,7 +53,7 @@ impl AllowedHosts {
             (None, None) => uri.authority().map(|authority| authority.as_str()),
             _ => None,
         };
-        // Whoever says it twice must mean the same.
+        // If both the URI and the `Host` header have an authority, both must be allowed.
         let authority = uri.authority().is_none_or(|authority| self.contains(authority.as_str()));
         authority && host.is_some_and(|host| self.contains(host))
     }
@@ -67,7 +67,7 @@ impl AllowedHosts {
     }
 }
 
-/// Outermost: gives the request a number, refuses what is not for us, and writes one line about it.
+/// Outermost layer: assigns the request id, rejects unknown hosts and origins, and logs one line.
 pub(crate) async fn receive(
     State(names): State<Arc<AllowedHosts>>,
     request: Request,
@@ -78,7 +78,7 @@ pub(crate) async fn receive(
     let method = request.method().clone();
     let (version, expects) = (request.version(), request.headers().contains_key(EXPECT));
     let (request, unread) = unread_body::track_body(request);
-    // Not the path itself: names of files and keys are in paths, and they are the user's.
+    // Log the route, not the path: paths contain the users' file names and keys.
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     let mut response = if !names.allows_host(request.uri(), request.headers()) {
@@ -111,7 +111,7 @@ fn origin_not_allowed() -> Error {
         .hint("add the page's host with --public-host if it is yours")
 }
 
-/// Nothing that is served here is to be guessed at, framed or remembered by a browser.
+/// Forbids browsers to sniff, frame or cache any response.
 fn set_security_headers(headers: &mut HeaderMap) {
     let mut set = |name: &'static str, value: &'static str| {
         let name = HeaderName::from_static(name);
@@ -133,8 +133,8 @@ fn log_request(method: &Method, route: &str, number: Uuid, status: StatusCode, b
     tracing::info!(%method, route, request_id = %number, status = status.as_u16(), micros, "request");
 }
 
-/// Everything below `/v1`: only with a key or a token. Whoever has neither is told where tokens
-/// come from, if they are taken.
+/// Authenticates requests below `/v1` with an API key or an access token. A 401 response names the
+/// OAuth issuer, if there is one.
 pub(crate) async fn authenticate(
     State(app): State<Arc<AppState>>,
     request: Request,
@@ -148,7 +148,7 @@ pub(crate) async fn authenticate(
     response
 }
 
-/// Not more than the key or the token may ask for.
+/// Applies the rate limits of the key or the principal.
 async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> Response {
     let caller = match identify(&app, request.headers()).await {
         Ok(caller) => caller,
@@ -181,7 +181,8 @@ async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> 
     hold_until_sent(sse::until_key_revoked(response, app, known.clone()), known.request_permit())
 }
 
-/// Whether its body is known to be small. What is not is read for those who may do something here.
+/// Whether the body is known to be small. The server reads other bodies only for callers with some
+/// privilege in the workspace.
 fn has_small_body(request: &Request) -> bool {
     let most = request.body().size_hint().upper();
     most.is_some_and(|bytes| bytes <= extract::SMALL_BYTES_MAX as u64)

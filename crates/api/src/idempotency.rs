@@ -1,9 +1,9 @@
-//! `Idempotency-Key`: the same request under the same key is answered once and remembered.
+//! `Idempotency-Key`: a request with a key is executed once, and its response is replayed.
 //!
-//! The key is claimed on disk before anything is done, and the answer is on disk before it is
-//! sent. A claim whose answer is not known, because the server stopped in between, is never done
-//! again by itself. Refusals are not remembered, so that a request can be sent again when there is
-//! room for it.
+//! The key is claimed on disk before the request is executed, and the response is persisted before
+//! it is sent. If the server stops in between, the outcome of the claim is unknown and the request
+//! is never executed again automatically. Rejections are not persisted, so that a client can retry
+//! when there is capacity.
 
 use super::extract::Json;
 use super::problem::Problem;
@@ -27,12 +27,13 @@ use types::{Error, ErrorCode};
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const KEY_BYTES_MAX: usize = 255;
-/// Larger requests, such as uploads, cannot be compared and are refused with a key.
+/// Larger requests, such as uploads, cannot be compared and are rejected if they have a key.
 const REQUEST_BYTES_MAX: usize = super::extract::JSON_BYTES_MAX;
-/// Answers are remembered up to this size; a larger one is an execution, whose record is the answer.
+/// Responses are persisted up to this size. A larger response is an execution, whose record is
+/// already persistent.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The key of this request, once it was claimed.
+/// The key of this request, after it was claimed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClaimedKey(Option<String>);
 
@@ -65,7 +66,7 @@ pub(crate) async fn handle_idempotent(
     if !is_valid_key(&key) || request.method() != Method::POST {
         return Problem::from(invalid_key_error()).into_response();
     }
-    // Seen through when the client goes away, so that what was claimed has an answer.
+    // Runs to completion even if the client disconnects, so that each claim gets a response.
     let remembered = tokio::spawn(async move { run_once(&app, &caller, request, next, key).await });
     match remembered.await {
         Ok(Ok(response)) => response,
@@ -112,7 +113,7 @@ async fn run_once(
     parts.extensions.insert(ClaimedKey(Some(key.clone())));
     let response = next.run(Request::from_parts(parts, Body::from(body))).await;
     match response.status() {
-        // Something was done, and nobody knows how far it came.
+        // The request had some effect, and its extent is unknown.
         StatusCode::INTERNAL_SERVER_ERROR => return Ok(response),
         status if !status.is_success() => {
             app.service.release_request(caller, &key).await?;
@@ -123,12 +124,12 @@ async fn run_once(
     store_reply(app, caller, key, response).await
 }
 
-/// What is remembered of an answer instead of the answer.
+/// The body that is replayed instead of the first response.
 #[derive(Debug, Clone)]
 struct ReplayBody(Vec<u8>);
 
-/// The answer to the making of something that has a secret. The secret is in no record, so `again`
-/// is what the same request is answered with the next time.
+/// Response to the creation of a secret. No record has the secret, so a replay of the request gets
+/// `again`.
 pub(crate) fn respond_once<T: Serialize>(answer: &T, again: &T) -> Response {
     let mut response = (StatusCode::CREATED, Json(answer)).into_response();
     let again = serde_json::to_vec(again).unwrap_or_default();
@@ -136,7 +137,7 @@ pub(crate) fn respond_once<T: Serialize>(answer: &T, again: &T) -> Response {
     response
 }
 
-/// Two requests are the same when they ask the same of the same path.
+/// Two requests are equal if method, path and body are equal.
 fn fingerprint(parts: &Parts, body: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     let kind = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -147,8 +148,8 @@ fn fingerprint(parts: &Parts, body: &[u8]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Keeps the answer before it is given, but not a stream, and none that is too large: those are
-/// executions, and the record is kept.
+/// Persists the response before it is sent, unless it is a stream or too large: those are
+/// executions, whose record is persistent.
 async fn store_reply(
     app: &AppState,
     caller: &HttpCaller,
@@ -158,7 +159,7 @@ async fn store_reply(
     let kind = response.headers().get(CONTENT_TYPE).cloned();
     let streamed = kind.as_ref().is_some_and(|kind| kind == "text/event-stream");
     let size = response.body().size_hint().exact();
-    // A record whose length nobody knows before it is sent is large.
+    // A record of unknown length is large.
     if streamed || size.is_none_or(|bytes| bytes > ANSWER_BYTES_MAX as u64) {
         return Ok(response);
     }

@@ -1,5 +1,5 @@
-//! Connections on which nobody asks for anything: where there is no room they give way to new clients,
-//! the oldest first.
+//! Idle connections. At the connection limit, the server evicts the oldest idle connection to
+//! accept a new client.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ pub(super) struct IdleConnections(Mutex<IdleConnectionsState>);
 
 #[derive(Debug, Default)]
 struct IdleConnectionsState {
-    /// In the order in which they became silent.
+    /// Ordered by the time at which they became idle.
     connections: BTreeMap<u64, IdleConnectionEntry>,
     next: u64,
 }
@@ -22,7 +22,7 @@ struct IdleConnectionEntry {
     close: Arc<Notify>,
 }
 
-/// A connection, while it is silent.
+/// Registration of a connection while it is idle.
 #[derive(Debug)]
 pub(super) struct IdleConnectionGuard {
     registry: Arc<IdleConnections>,
@@ -44,7 +44,7 @@ impl IdleConnections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a connection that is silent from now on.
+    /// Registers a connection that is now idle.
     pub(super) fn register(self: &Arc<Self>, from: IpAddr) -> IdleConnectionGuard {
         let close = Arc::new(Notify::new());
         let mut state = self.state();
@@ -54,7 +54,7 @@ impl IdleConnections {
         IdleConnectionGuard { registry: Arc::clone(self), at, close }
     }
 
-    /// Closes one: the oldest of the address that has most of them.
+    /// Evicts the oldest idle connection of the address that has the most of them.
     pub(super) fn evict_one(&self) {
         let mut state = self.state();
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
@@ -66,7 +66,7 @@ impl IdleConnections {
 }
 
 impl IdleConnectionGuard {
-    /// Returns when this connection has to give way.
+    /// Completes when this connection is evicted.
     pub(super) async fn evicted(&self) {
         self.close.notified().await;
     }
@@ -96,7 +96,7 @@ mod tests {
         let many: Vec<IdleConnectionGuard> = (0..3).map(|_| silence.register(one)).collect();
         silence.evict_one();
         assert!(gives_way(&many[0]).await && !gives_way(&lone).await);
-        // The twin: nobody gives way while there is room, however many one address has.
+        // Counterpart: below the limit no connection is evicted, however many one address has.
         assert!(!gives_way(&many[1]).await && !gives_way(&many[2]).await);
         drop(many);
         silence.evict_one();

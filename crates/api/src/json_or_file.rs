@@ -1,4 +1,4 @@
-//! What somebody wrote: as JSON, or as the file itself with the rest in the query.
+//! Bodies that are either JSON, or a file with the other fields in the query.
 
 use super::extract::{self, JSON_BYTES_MAX, Query};
 use super::problem::Problem;
@@ -10,7 +10,7 @@ use service::RequestError;
 use std::sync::Arc;
 use types::{Error, ErrorCode};
 
-/// `kinds` are the content types of the file, its usual one first.
+/// `kinds` are the content types of the file, the preferred one first.
 pub(crate) async fn json_or_file<T: Send + 'static, Q: DeserializeOwned>(
     request: Request,
     kinds: &[&str],

@@ -1,7 +1,7 @@
-//! The REST door: requests in, operations of the service, answers out.
+//! The REST API: turns HTTP requests into operations of the service, and results into responses.
 //!
-//! Everything below `/v1`, and `/mcp`, needs a key or a token; there is no way to add a route there that
-//! does not. The OpenAPI document is made from the same handlers that the router has.
+//! Everything below `/v1`, and `/mcp`, requires an API key or an access token; a route cannot be
+//! added there without it. The OpenAPI document is generated from the handlers of the router.
 
 mod console;
 mod execution_response;
@@ -49,7 +49,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use types::{Error, ErrorCode};
 
-/// What every handler can use.
+/// State shared by all handlers.
 #[derive(Debug)]
 pub struct AppState {
     pub(crate) service: Arc<Service>,
@@ -57,7 +57,7 @@ pub struct AppState {
     pub(crate) allowed_hosts: Arc<AllowedHosts>,
     pub(crate) rate_limiter: RateLimiter,
     pub(crate) metrics: PrometheusHandle,
-    /// Where an issuer is trusted.
+    /// Present if the operator trusts an OAuth issuer.
     pub(crate) resource: Option<ProtectedResource>,
 }
 
@@ -103,14 +103,14 @@ pub fn router(app: Arc<AppState>, door: McpServer) -> Router {
         .merge(agents)
         .fallback(|| async { not_found() })
         .method_not_allowed_fallback(|| async { method_not_allowed() })
-        // Every body has a bound of its own, where it is read.
+        // Each handler limits its body where it reads it.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(Arc::clone(&app.allowed_hosts), guard::receive))
         .with_state(app)
 }
 
-/// The same door and the same guard for the conformance suite, which has no way to send a key: all
-/// that it can reach was made for it.
+/// The MCP server with the same guard for the conformance suite, which cannot send a key. It can
+/// reach only fixtures that were made for the suite.
 pub fn conformance_router(names: AllowedHosts, fixtures: ConformanceServer) -> Router {
     Router::new()
         .route_service(
@@ -135,7 +135,7 @@ fn method_not_allowed() -> Problem {
     Problem::from(fault).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }
 
-/// Who is asking, and their place among the requests of the key; only requests that have passed
+/// The authenticated caller and its rate-limit permit. Only requests that passed
 /// [`guard::authenticate`] have one.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpCaller {
@@ -152,7 +152,7 @@ impl HttpCaller {
         Arc::clone(&self.request_permit)
     }
 
-    /// The same, for the door to agents.
+    /// The same caller, for the MCP server.
     fn mcp_caller(&self) -> McpCaller {
         McpCaller { caller: Arc::clone(&self.caller), request_permit: Some(self.request_permit()) }
     }

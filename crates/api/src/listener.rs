@@ -1,8 +1,8 @@
-//! Connections: accepted up to a bound, served with deadlines, and let go in an orderly way.
+//! Accepts connections up to a limit, serves them with deadlines, and shuts down gracefully.
 //!
-//! A client has a connection while something that it asked for is being answered, and for a short
-//! time before and after. One that sends slowly, or nothing, holds one connection for that time
-//! and nothing else.
+//! A client keeps its connection while the server answers a request, and for a short time before
+//! and after. A client that sends slowly, or nothing, occupies one connection for that time and no
+//! other resource.
 
 use super::idle_connections::IdleConnections;
 use super::rate_limit::hold_until_sent;
@@ -25,21 +25,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::{ServiceExt, service_fn};
 
-/// Far above what one machine's worth of sandboxes needs.
+/// Far more than the sandboxes of one machine need.
 const CONNECTIONS_MAX: usize = 4_096;
-/// A client that means it sends its headers at once, and its next request soon.
+/// A working client sends its headers at once, and its next request soon after a response.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that takes nothing of its answer for so long will not take the rest.
+/// A client that reads nothing of its response for this long will not read the rest.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: usize = 64 * 1024;
-/// Streams of one HTTP/2 connection, each of which can be a running execution.
+/// Streams of one HTTP/2 connection. Each can be a running execution.
 const STREAMS_MAX: u32 = 256;
-/// When there are no descriptors left, waiting is all that helps.
+/// Pause after `accept` fails for lack of file descriptors; only waiting helps.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` ends, and then until what is being answered is answered, but not longer
-/// than `answers`. Of the `descriptors` of this process half are left to sandboxes and files.
+/// Serves until `stop` completes, then finishes the requests in flight, for at most `answers`. Uses
+/// at most half of the process's `descriptors`; sandboxes and files need the rest.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -63,7 +63,7 @@ pub async fn serve(
         let silence = Arc::clone(&silence);
         tokio::spawn(async move {
             tokio::select! {
-                // How a connection ends is the client's affair; what was done in it is in the log.
+                // Connection errors are the client's concern; the request log has what was done.
                 _ = connection => {}
                 () = until_idle(used, &silence, from) => {}
             }
@@ -74,7 +74,7 @@ pub async fn serve(
     let _ = tokio::time::timeout(answers, graceful.shutdown()).await;
 }
 
-/// The next connection, once there is room for it. One that is silent makes room.
+/// Accepts the next connection. At the limit, it evicts an idle connection first.
 async fn accept(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
@@ -115,8 +115,8 @@ fn builder() -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// The router, which counts what is under way in one connection: from the headers of a request to
-/// the last byte of its answer.
+/// Wraps the router to count the requests in flight of one connection, each from its headers to the
+/// last byte of its response.
 fn service(
     router: &Router,
     uses: watch::Sender<usize>,
@@ -138,7 +138,7 @@ fn service(
     }))
 }
 
-/// One request of a connection, over when dropped.
+/// One request in flight; dropping it ends the count.
 struct InFlightRequest(Arc<watch::Sender<usize>>);
 
 impl InFlightRequest {
@@ -154,7 +154,8 @@ impl Drop for InFlightRequest {
     }
 }
 
-/// Returns when nothing was under way for [`IDLE_TIME`], or for less if the connection has to give way.
+/// Returns when no request was in flight for [`IDLE_TIMEOUT`], or earlier if the connection is
+/// evicted.
 async fn until_idle(
     mut uses: watch::Receiver<usize>,
     silence: &Arc<IdleConnections>,
@@ -177,10 +178,10 @@ async fn until_idle(
 }
 
 fn configure_socket(stream: TcpStream) -> TcpStream {
-    // Small answers go out at once. Only a matter of speed.
+    // Send small responses at once. On failure the connection is only slower.
     let _ = stream.set_nodelay(true);
     let untaken = u32::try_from(WRITE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
-    // What cannot be set is a connection that lasts longer.
+    // On failure a dead connection only lasts longer.
     let _ = set_tcp_user_timeout(&stream, untaken);
     stream
 }

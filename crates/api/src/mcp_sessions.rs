@@ -1,4 +1,4 @@
-//! Sessions of MCP's older era: each is its principal's, and nobody has more of them than a few.
+//! Sessions of MCP's legacy revision: each belongs to its principal, who may have a few at a time.
 
 use super::problem::Problem;
 use super::rate_limit::{BodyMemoryPermit, hold_until_sent};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use types::{Error, ErrorCode};
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-/// What a client says of itself at the beginning is kept as long as its session is.
+/// The server keeps what a client sends in `initialize` as long as the session lasts.
 const INITIALIZE_BYTES_MAX: u64 = 64 * 1024;
 
 pub(super) async fn check_session_owner(
@@ -42,18 +42,19 @@ pub(super) async fn check_session_owner(
     };
     let (ends, is_short) = (request.method() == Method::DELETE, has_small_body(request.headers()));
     let mut response = match ends {
-        // Whoever leaves does not wait long, and what runs for them has to end all the same.
+        // A client that closes its session does not wait long, but its executions must still be
+        // cancelled.
         true => match tokio::spawn(next.run(request)).await {
             Ok(response) => response,
             Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         },
         false => next.run(request).await,
     };
-    // Whether a session is begun is seen by the answer: what a request says of itself may be a lie.
+    // Only the response shows whether a session began; the request's own headers are untrusted.
     match (id, header_text(response.headers(), &SESSION_ID)) {
         (Some(id), _) if ends => {
             sessions.unregister(&id);
-            // Clients take "accepted" for a failure: nothing is left to be done.
+            // Clients treat 202 as a failure here; nothing is left to do.
             if response.status() == StatusCode::ACCEPTED {
                 *response.status_mut() = StatusCode::NO_CONTENT;
             }
@@ -74,7 +75,8 @@ pub(super) async fn check_session_owner(
     hold_until_sent(response, in_use)
 }
 
-/// Reads a message before the protocol does: within the bounds of every body, and off the serving threads.
+/// Reads a message before the protocol does, with the limits of every body and off the server
+/// threads.
 async fn read_message(request: Request) -> Result<Request, Problem> {
     if request.method() != Method::POST {
         return Ok(request);
@@ -94,7 +96,7 @@ fn header_text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
 
 fn has_small_body(headers: &HeaderMap) -> bool {
     let length = header_text(headers, &CONTENT_LENGTH).and_then(|length| length.parse().ok());
-    // What names no length may have any.
+    // A body without a declared length can have any size.
     length.is_some_and(|length: u64| length <= INITIALIZE_BYTES_MAX)
         && !headers.contains_key(axum::http::header::TRANSFER_ENCODING)
 }

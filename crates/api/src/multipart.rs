@@ -1,25 +1,25 @@
-//! A form on its way to its reader, which keeps what is not a file in memory for as long as it lasts: what is
-//! before the first part, and the headers of each part. Both are bounded here.
+//! Limits for multipart forms. The multipart parser buffers everything but file content: the
+//! preamble and the headers of each part. This module bounds both before the parser sees them.
 
 use axum::body::{Body, Bytes};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::io;
 
-/// What stands before the first part, which nobody reads.
+/// Size of the preamble, which the parser ignores.
 const PREAMBLE_BYTES_MAX: usize = 4 * 1024;
-/// The headers of one part: a name, a type, and a file name of a few hundred bytes.
+/// Size of the headers of one part: a name, a type, and a file name of a few hundred bytes.
 const PART_HEADER_BYTES_MAX: usize = 16 * 1024;
-/// What stands after the last part.
+/// Size of the epilogue after the last part.
 const EPILOGUE_BYTES_MAX: usize = 4 * 1024;
-/// More than the files that a form may have, so that those are counted by name.
+/// Higher than the number of files in a form, so that the handler reports too many files by name.
 const PARTS_MAX: usize = 128;
-/// Of a boundary, by the standard.
+/// Maximum length of a boundary (RFC 2046).
 const BOUNDARY_BYTES_MAX: usize = 70;
 
 const HEADER_END: &[u8] = b"\r\n\r\n";
 
-/// The one boundary that a `Content-Type` names. Absent if it could be read in two ways: whoever reads the
-/// form must look for the same one.
+/// The boundary in a `Content-Type`. `None` if it is ambiguous: the parser must use the same
+/// boundary as this module.
 pub(super) fn boundary(kind: &str) -> Option<String> {
     let mut named = None;
     for parameter in kind.split(';').skip(1) {
@@ -38,7 +38,7 @@ pub(super) fn boundary(kind: &str) -> Option<String> {
     Some(named.to_owned())
 }
 
-/// The same body, which ends in an error where it goes over a bound.
+/// Wraps a body so that it fails where it exceeds a limit.
 pub(super) fn limit_body(body: Body, boundary: &str) -> Body {
     let mut reader = MultipartReader::new(boundary);
     let pieces = body.into_data_stream().map_err(io::Error::other).map(move |piece| {
@@ -46,7 +46,7 @@ pub(super) fn limit_body(body: Body, boundary: &str) -> Body {
         reader.read(&piece).map_err(io::Error::other)?;
         Ok::<_, io::Error>(piece)
     });
-    // A body that has broken a bound is read no further.
+    // After an error, read no further.
     let pieces = stream::unfold(Some(Box::pin(pieces)), |pieces| async move {
         let mut pieces = pieces?;
         let piece = pieces.next().await?;
@@ -63,10 +63,10 @@ enum MultipartState {
     Epilogue,
 }
 
-/// Where in a form its bytes are.
+/// Tracks the position in a multipart form.
 struct MultipartReader {
     state: MultipartState,
-    /// Bytes in this state, where they are bounded.
+    /// Bytes read in the current state, if that state is bounded.
     count: usize,
     parts: usize,
     delimiter: KmpSearch,
@@ -78,7 +78,7 @@ struct MultipartReader {
 impl MultipartReader {
     fn new(boundary: &str) -> Self {
         let mut delimiter = KmpSearch::new(format!("\r\n--{boundary}").into_bytes());
-        // The first line has no line before it.
+        // The first delimiter has no line break before it.
         delimiter.matched = 2;
         let header_end = KmpSearch::new(HEADER_END.to_vec());
         Self {
@@ -137,10 +137,10 @@ fn check_limit(count: usize, most: usize, what: &str) -> Result<(), String> {
     if count <= most { Ok(()) } else { Err(format!("a form has at most {most} {what}")) }
 }
 
-/// Finds a text byte by byte, in the same time whatever the text is (Knuth, Morris and Pratt).
+/// Finds a byte string in a stream in constant time per byte, for any input (Knuth-Morris-Pratt).
 struct KmpSearch {
     text: Vec<u8>,
-    /// For each length that has matched, the longest shorter one that has matched as well.
+    /// For each matched length, the longest shorter prefix that matches too.
     fallback: Vec<usize>,
     matched: usize,
 }
@@ -159,7 +159,7 @@ impl KmpSearch {
         Self { text, fallback: shorter, matched: 0 }
     }
 
-    /// Whether the text ends with this byte.
+    /// Returns whether this byte completes a match.
     fn push_byte(&mut self, byte: u8) -> bool {
         if self.matched == self.text.len() {
             self.matched = self.fallback.last().copied().unwrap_or_default();
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(boundary("multipart/form-data; boundary=abc").as_deref(), Some("abc"));
         assert_eq!(boundary("multipart/form-data;x=y; Boundary=\"a b\"").as_deref(), Some("a b"));
         assert_eq!(boundary("multipart/form-data"), None);
-        // What could be read in two ways is refused: whoever reads the form would look for another one.
+        // Reject ambiguous values: the parser would use another boundary.
         for two in
             [r#"x="; boundary=a"; boundary=b"#, "boundary=a; boundary=b", r#"boundary="a\"b""#]
         {

@@ -1,4 +1,4 @@
-//! The OpenAPI document: what the handlers say of themselves, and what is true of all of them.
+//! The OpenAPI document: generated from the handlers, plus what all of them have in common.
 
 use super::problem::Problem;
 use super::routes;
@@ -8,7 +8,7 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-/// As it is served and kept in `docs/reference/openapi.json`.
+/// The document that the server serves and `docs/reference/openapi.json` contains.
 pub fn document() -> OpenApi {
     complete_document(routes::all().into_openapi())
 }
@@ -21,7 +21,7 @@ pub(crate) fn complete_document(mut document: OpenApi) -> OpenApi {
             make_body_optional(post, components);
         }
         operations(&mut item).for_each(add_problem_response);
-        // The router's way to say that a path may have further slashes in it.
+        // `{*` is the router's syntax for a path parameter with slashes.
         document.paths.paths.insert(path.replace("{*", "{"), item);
     }
     let mut schemas = Vec::new();
@@ -46,7 +46,7 @@ fn add_problem_response(operation: &mut Operation) {
     operation.responses.responses.insert("default".to_owned(), RefOr::T(refused));
 }
 
-/// Where no field is needed, no body is: its absence is an empty object.
+/// A body without required fields may be absent, which means an empty object.
 fn make_body_optional(post: &mut Operation, components: &Components) {
     let needs_nothing = |content: &RefOr<Content>| {
         let RefOr::T(Content { schema: Some(RefOr::Ref(named)), .. }) = content else {
@@ -68,7 +68,7 @@ fn make_body_optional(post: &mut Operation, components: &Components) {
 mod tests {
     use super::*;
 
-    /// A difference in `docs/reference/openapi.json` is a change for everybody who calls us.
+    /// A difference in `docs/reference/openapi.json` is a change for every client.
     #[test]
     fn the_reference_of_the_api_is_current() {
         let written = document().to_pretty_json().unwrap();

@@ -1,6 +1,6 @@
-//! What a refusal looks like on the wire: problem details (RFC 9457) with our `code` and `hint`.
+//! Error responses: problem details (RFC 9457) with the extensions `code` and `hint`.
 //!
-//! The one place that turns a fault into a status.
+//! The only module that maps an error to an HTTP status.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -11,7 +11,7 @@ use service::{ErrorDetail, RequestError};
 use types::{Error, ErrorCode};
 use utoipa::ToSchema;
 
-/// Long enough for a short execution to end and give its place back.
+/// Long enough for a short execution to end and release its permit.
 const RETRY_AFTER_SECONDS: &str = "1";
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -29,7 +29,7 @@ pub(crate) struct Problem {
     hint: Option<String>,
     /// Whether the same request may succeed when sent again unchanged.
     retryable: bool,
-    /// What exactly is wrong, where there is more to say than one sentence.
+    /// Single errors, if one sentence is not enough
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<ErrorDetail>,
 }
@@ -51,8 +51,8 @@ impl Problem {
         }
     }
 
-    /// As it is told while the server stops: that there is no room is then no matter of waiting in a
-    /// queue, and whoever sends requests here should send them elsewhere.
+    /// The form of this problem while the server stops: a capacity error becomes 503, so that a
+    /// load balancer sends requests elsewhere instead of retrying here.
     pub(crate) fn while_stopping(self) -> Self {
         match self.code {
             ErrorCode::CapacityExhausted => self.with_status(StatusCode::SERVICE_UNAVAILABLE),
@@ -60,7 +60,7 @@ impl Problem {
         }
     }
 
-    /// With another status than its code has, where HTTP has one of its own for it.
+    /// Replaces the status of the error code by a more specific HTTP status.
     pub(crate) fn with_status(self, status: StatusCode) -> Self {
         let title = status.canonical_reason().unwrap_or("Refused").to_owned();
         Self { title, status: status.as_u16(), ..self }
@@ -133,7 +133,7 @@ fn status(code: &ErrorCode) -> StatusCode {
         ErrorCode::SandboxUnreachable
         | ErrorCode::DatabaseUnavailable
         | ErrorCode::AuthUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-        // This server is well; somebody has to set something, or somebody else's is down.
+        // This server works; its configuration or another service needs attention.
         ErrorCode::ModelUnavailable => StatusCode::FAILED_DEPENDENCY,
         ErrorCode::SandboxCrashed | ErrorCode::ExecutionInterrupted => {
             StatusCode::INTERNAL_SERVER_ERROR

@@ -1,7 +1,8 @@
-//! What a client that has no token yet is told: whose tokens are taken here, and for what (RFC 9728).
+//! OAuth protected resource metadata (RFC 9728): tells a client without a token which issuer to
+//! use.
 //!
-//! Open to everybody, and only there if the operator trusts an issuer. It names no scopes: what
-//! somebody may do is decided by grants, whatever a token says.
+//! It needs no authentication and exists only if the operator trusts an issuer. It lists no scopes:
+//! grants decide what a principal may do, whatever the token says.
 
 use super::AppState;
 use axum::Router;
@@ -13,10 +14,10 @@ use service::Issuer;
 use std::sync::Arc;
 
 const METADATA: &str = "/.well-known/oauth-protected-resource";
-/// Where clients look that know only the address of the door for agents.
+/// Path for clients that know only the URL of the MCP server.
 const MCP_METADATA: &str = "/.well-known/oauth-protected-resource/mcp";
 
-/// This server, as those see it who get tokens for it.
+/// This server as an OAuth protected resource.
 #[derive(Debug, Clone)]
 pub struct ProtectedResource {
     metadata: String,
@@ -33,13 +34,14 @@ impl ProtectedResource {
         });
         let address = issuer.audience_url_with_path(MCP_METADATA);
         let challenge = format!("Bearer resource_metadata=\"{address}\"");
-        // What is written as a URL is ASCII; without it a client has to look for itself.
+        // A URL is ASCII, so this cannot fail; without the header a client uses the well-known
+        // path.
         let challenge = HeaderValue::try_from(challenge);
         let challenge = challenge.unwrap_or(HeaderValue::from_static("Bearer"));
         Self { metadata: metadata.to_string(), challenge }
     }
 
-    /// `WWW-Authenticate` of whoever is not known.
+    /// The `WWW-Authenticate` header of a 401 response.
     pub(crate) fn challenge(&self) -> HeaderValue {
         self.challenge.clone()
     }

@@ -1,5 +1,5 @@
-//! How much one key may ask for, together with those that it has made for itself, or one principal
-//! with tokens: requests a second, and requests at once.
+//! Rate limits: requests per second and concurrent requests of one API key together with the keys
+//! that it created for its own principal, or of one principal with access tokens.
 
 use super::extract::SMALL_BYTES_MAX;
 use axum::body::Body;
@@ -14,18 +14,18 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use types::{Error, ErrorCode, WorkspaceId};
 
-/// A burst may use up this much of what a key may ask for.
+/// A burst may use as many requests as this time allows.
 const BURST: Duration = Duration::from_secs(2);
-/// Bodies that are in memory at once, of one key and of all: eight of the largest, and as much as a small server
-/// can spare.
+/// Bytes of request bodies in memory at once, per key and in total: eight of the largest bodies,
+/// and as much as a small server can spare.
 const BODY_BYTES_PER_KEY_MAX: usize = 64 * 1024 * 1024;
 const BODY_BYTES_TOTAL_MAX: usize = 256 * 1024 * 1024;
-/// A workspace has at most this part of the bytes that the bodies of all others leave free: one that takes all it can
-/// leaves as much again for the next one.
+/// A workspace may use this fraction (one half) of the bytes that all other workspaces leave free,
+/// so one that uses its maximum leaves as much for the next.
 const WORKSPACE_SHARE: usize = 2;
-/// Keys that were not used for so long are as if they had never been.
+/// A bucket that was idle for this long is full again and can be dropped.
 const BUCKET_IDLE_TTL: Duration = Duration::from_secs(60);
-/// How many keys are remembered before the unused ones are looked for.
+/// Number of buckets at which idle ones are dropped.
 const BUCKETS_BEFORE_CLEANUP: usize = 1_024;
 
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +43,7 @@ pub(crate) struct RateLimiter {
     bodies: Arc<Mutex<BodyMemory>>,
 }
 
-/// Bytes of bodies that are in memory.
+/// Bytes of request bodies in memory.
 #[derive(Debug, Default)]
 struct BodyMemory {
     total: usize,
@@ -83,8 +83,8 @@ impl BodyMemory {
     }
 }
 
-/// Bytes of the body of one request, until it is answered: the code and the arguments that were read of it are in
-/// memory for as long.
+/// Bytes of one request's body. Held until the response, since the code and arguments parsed from
+/// it stay in memory as long.
 #[derive(Debug)]
 pub(crate) struct BodyMemoryPermit {
     key: RateLimitSubject,
@@ -106,7 +106,7 @@ pub(crate) enum Admission {
     Refused(Error),
 }
 
-/// One request of a key, over when dropped.
+/// One concurrent request of a key; released on drop.
 #[derive(Debug)]
 pub(crate) struct RequestPermit {
     key: RateLimitSubject,
@@ -136,7 +136,7 @@ impl RateLimiter {
         self.defaults.mcp_sessions
     }
 
-    /// What the body of a request of this key is counted with.
+    /// Starts counting the body of a request of this key.
     pub(crate) fn body_permit(
         &self,
         key: RateLimitSubject,
@@ -188,7 +188,7 @@ impl RateLimiter {
 }
 
 impl BodyMemoryPermit {
-    /// Counts bytes that were read, or refuses to keep them.
+    /// Adds bytes that were read, or fails if they exceed a limit.
     pub(crate) fn add(&self, bytes: usize) -> Result<(), Error> {
         let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
         let of_key = bodies.of_key(self.key) + bytes;
@@ -197,7 +197,7 @@ impl BodyMemoryPermit {
             return Err(Error::new(ErrorCode::RateExceeded, message)
                 .hint("wait for one of its requests to be answered"));
         }
-        // Small requests are always heard: those of one workspace must not silence all others.
+        // Small requests always pass: one workspace must not block all others.
         let is_small = self.bytes.load(Ordering::Relaxed) + bytes <= SMALL_BYTES_MAX;
         let of_workspace = bodies.of_workspace(self.workspace) + bytes;
         let most = bodies.workspace_max(self.workspace);
@@ -214,7 +214,7 @@ impl BodyMemoryPermit {
         Ok(())
     }
 
-    /// For a body that is not in memory any more.
+    /// Releases the bytes of a body that is no longer in memory.
     pub(crate) fn give_back(&self) {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,7 +231,7 @@ impl Drop for BodyMemoryPermit {
     }
 }
 
-/// A stream is under way until its last byte: only then is the guard dropped.
+/// Keeps the guard until the last byte of the response: a stream counts as in flight until then.
 pub(crate) fn hold_until_sent<T: Send + Unpin + 'static>(response: Response, guard: T) -> Response {
     response.map(|body| Body::new(GuardedBody { body, _guard: guard }))
 }
@@ -330,7 +330,7 @@ mod tests {
         assert!(admitted(&limits, generous, now).is_some());
     }
 
-    /// A workspace by its number, and a key of it.
+    /// A body permit of a key, in a workspace with this number.
     fn charge(limits: &RateLimiter, workspace: u128, number: u128) -> BodyMemoryPermit {
         limits.body_permit(key(number).subject, WorkspaceId::new(Uuid::from_u128(workspace)))
     }
@@ -372,7 +372,7 @@ mod tests {
             mcp_sessions: 1,
         });
         let mut held = Vec::new();
-        // As many keys of each of four workspaces as are let, one megabyte at a time.
+        // The most keys of each of four workspaces, one megabyte at a time.
         for workspace in 1..=4 {
             for number in 0..8 {
                 let charge = charge(&limits, workspace, workspace * 100 + number);

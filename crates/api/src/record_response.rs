@@ -1,5 +1,5 @@
-//! Sending a record: at once, or, when its output and results are too large to hold, in pieces that
-//! are read from where they are kept while the client takes them.
+//! Sends the record of an execution. If output and results are too large for memory, it streams
+//! them from the event log at the speed of the client.
 
 use super::extract::Json;
 use axum::body::{Body, Bytes};
@@ -12,12 +12,12 @@ use service::{EventLog, ExecutionRecord, ResponseBudget};
 use std::io;
 use types::{Event, Execution, Transcript};
 
-/// Of a text that is sent in pieces.
+/// Chunk size of a streamed text.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// How the JSON of a record ends that has no output and no results.
+/// The end of a record's JSON with neither output nor results.
 const EMPTY_END: &str = r#""results":[],"output":[]}"#;
 
-/// The answer that has a record in it.
+/// Responds with a record.
 pub(crate) fn record_response(record: ExecutionRecord) -> Response {
     let ExecutionRecord { execution, log, budget: room } = record;
     let body = match log.and_then(|log| Some((log, record_head(&execution)?))) {
@@ -42,20 +42,20 @@ pub(crate) fn record_response(record: ExecutionRecord) -> Response {
     response
 }
 
-/// Everything before the two long fields.
+/// The JSON before the two long fields.
 fn record_head(execution: &Execution) -> Option<String> {
     let json = serde_json::to_string(execution).ok()?;
     json.strip_suffix(EMPTY_END).map(str::to_owned)
 }
 
-/// A text that is taken from here as the client takes it, so that it is known when it was sent.
+/// Streams a text at the client's speed, so that the end of the stream means it was sent.
 fn text_stream(text: String) -> impl Stream<Item = io::Result<Bytes>> + Send {
     let text = Bytes::from(text);
     let starts = (0..text.len()).step_by(CHUNK_BYTES);
     stream::iter(starts.map(move |at| Ok(text.slice(at..text.len().min(at + CHUNK_BYTES)))))
 }
 
-/// An answer that has its room in memory until the last of it was taken.
+/// A body that keeps its memory permit until the client has read the last byte.
 fn guarded_body(
     parts: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     room: Option<ResponseBudget>,
@@ -71,20 +71,20 @@ enum RecordField {
     Output,
 }
 
-/// One of the fields while it is written.
+/// State of one field while it is written.
 struct RecordFieldWriter {
     log: EventLog,
     field: RecordField,
-    /// The last event that was read.
+    /// Id of the last event that was read.
     last_event: u64,
-    /// What was read and is not written yet.
+    /// Events that were read and not yet written.
     transcript: Transcript,
     is_first: bool,
     is_over: bool,
 }
 
-/// The items of a field, with commas between them. A failure ends the connection before the end of
-/// the answer, so that nobody takes a part for the whole.
+/// Streams the items of a field, separated by commas. An error aborts the connection before the
+/// end, so that no client takes a partial record for a whole one.
 fn field_stream(log: EventLog, field: RecordField) -> impl Stream<Item = io::Result<Bytes>> + Send {
     let (transcript, number) = (Transcript::default(), 0);
     let writing = RecordFieldWriter {
@@ -125,7 +125,7 @@ impl RecordFieldWriter {
         Ok(())
     }
 
-    /// What can be written now. The last piece of output may still get longer.
+    /// Returns the JSON that is complete. The last piece of output may still grow.
     fn take_ready(&mut self) -> io::Result<String> {
         let mut text = String::new();
         for result in std::mem::take(&mut self.transcript.results) {

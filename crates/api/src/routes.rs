@@ -1,5 +1,5 @@
-//! Every operation, noun by noun. A new one is added in the file of its noun, and is in the router
-//! and in the OpenAPI document from then on.
+//! All operations, one file per resource. A handler that is added to its file's router is part of
+//! the OpenAPI document too.
 
 mod agents;
 mod approvals;

@@ -1,4 +1,4 @@
-//! Streams of events (SSE), each with a number by which it can be taken up again.
+//! Server-sent events (SSE). Each event has an id from which a client can resume the stream.
 
 use super::problem::Problem;
 use super::{AppState, HttpCaller};
@@ -16,16 +16,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::Event;
 
-/// Often enough for the proxies between here and a browser.
+/// Shorter than the idle timeout of common proxies between server and browser.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Output can come in thousands of pieces a second, and a revoked key is looked for this often.
+/// Interval between checks for a revoked key. Output can come in thousands of events a second, so
+/// the stream does not check before each one.
 const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn event_stream(events: impl Stream<Item = NumberedEvent> + Send + 'static) -> Response {
     sse_response(events.map(|(number, event)| (number, event_name(&event), SharedEvent(event))))
 }
 
-/// An event that others hear too.
+/// An event that several streams send.
 struct SharedEvent(Arc<Event>);
 
 impl Serialize for SharedEvent {
@@ -34,7 +35,7 @@ impl Serialize for SharedEvent {
     }
 }
 
-/// Anything that has a number, a name, and a form in JSON.
+/// An item with an id, an event name, and a JSON form.
 pub(crate) fn sse_response<T: Serialize>(
     items: impl Stream<Item = (u64, &'static str, T)> + Send + 'static,
 ) -> Response {
@@ -45,13 +46,13 @@ pub(crate) fn sse_response<T: Serialize>(
     Sse::new(frames).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-/// Items whose JSON many streams have at once, and that is therefore not copied for each of them. It must
-/// be on one line.
+/// An item whose JSON is shared by many streams instead of copied for each. The JSON must be one
+/// line.
 pub(crate) fn shared_sse_response(
     items: impl Stream<Item = (u64, &'static str, Arc<String>)> + Send + 'static,
 ) -> Response {
     let frames = streams::unfold(items.boxed(), |mut items| async move {
-        // What is waited for goes on being waited for: the stream keeps it.
+        // The pending read survives this call: the stream keeps it.
         let frame = match tokio::time::timeout(KEEP_ALIVE, items.next()).await {
             Ok(Some((number, name, json))) => vec![
                 Bytes::from(format!("id: {number}\nevent: {name}\ndata: ")),
@@ -75,8 +76,8 @@ impl AsRef<[u8]> for SharedText {
     }
 }
 
-/// A stream ends with the key that it was asked for with. The key is looked at before something is
-/// told, be it only that the connection lives.
+/// Ends a stream when the API key that opened it is no longer valid. The stream checks the key
+/// before it sends an event or a keep-alive comment.
 pub(crate) fn until_key_revoked(
     response: Response,
     app: Arc<AppState>,
@@ -115,7 +116,7 @@ fn event_name(event: &Event) -> &'static str {
     }
 }
 
-/// The number of the last event that the client has seen; zero when it has seen none.
+/// Id of the last event that the client has received; zero if none.
 pub(crate) struct LastEventId(pub(crate) u64);
 
 impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
@@ -135,14 +136,14 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
     }
 }
 
-/// How the client wants to have an execution.
+/// The response form that the client requests for an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseMode {
     /// The finished record.
     Record,
-    /// Its events, as they happen.
+    /// A stream of events while the execution runs.
     Stream,
-    /// Nothing but the promise: `Prefer: respond-async`.
+    /// 202 with the location of the record: `Prefer: respond-async`.
     Async,
 }
 

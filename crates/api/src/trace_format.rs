@@ -1,4 +1,4 @@
-//! A run in the form that somebody wants to read it in.
+//! Renders the trace of a run in the format that the client requests.
 
 use super::extract::Json;
 use super::files::content_disposition;
@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 const NOTEBOOK: &str = "application/x-ipynb+json";
 const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Others have written what is on the page: it is shown in nobody's name, and fetches nothing.
+/// The page shows untrusted text: it gets no origin and may load nothing.
 const PAGE_CSP: &str = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
@@ -28,7 +28,7 @@ pub(crate) enum TraceFormat {
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct TraceQuery {
-    /// `json` if absent.
+    /// Defaults to `json`.
     #[serde(default)]
     #[param(inline)]
     pub(crate) format: TraceFormat,

@@ -1,5 +1,5 @@
-//! The body of a request that is answered before it was read: a connection goes on after it only if the rest of
-//! it was taken, and a client has to be told when it does not.
+//! Requests that are answered before their body was read. The connection can be reused only if the
+//! rest of the body was read; otherwise the response must tell the client that it closes.
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// A body of at most this size is read to its end, since it was mostly sent already.
+/// An unread rest up to this size is read to its end, since most of it was already sent.
 const DRAINED_BYTES_MAX: u64 = 64 * 1024;
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// A body that whoever answers may leave unread.
+/// A body that the handler may leave unread.
 struct TrackedBody(Arc<Mutex<TrackedBodyState>>);
 
 struct TrackedBodyState {
@@ -22,7 +22,7 @@ struct TrackedBodyState {
     is_read: bool,
 }
 
-/// What is left of a body when its request is answered.
+/// The rest of a body after its request was answered.
 pub(super) struct UnreadBody(Arc<Mutex<TrackedBodyState>>);
 
 pub(super) fn track_body(request: Request) -> (Request, UnreadBody) {
@@ -36,8 +36,8 @@ fn lock_state(rest: &Mutex<TrackedBodyState>) -> MutexGuard<'_, TrackedBodyState
 }
 
 impl UnreadBody {
-    /// Whether the body was read to its end. The rest of a small one is read now, unless its client waits to
-    /// be asked for it.
+    /// Returns whether the body was read to its end. Reads the rest of a small body now, unless the
+    /// client waits for `100 Continue`.
     pub(super) async fn drain(self, expects: bool) -> bool {
         let rest = {
             let mut rest = lock_state(&self.0);

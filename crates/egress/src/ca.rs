@@ -1,7 +1,7 @@
-//! The authority that vouches for hosts whose TLS is intercepted, to sandboxes and to nobody else.
+//! The certificate authority for intercepted TLS, trusted by sandboxes only.
 //!
-//! It is made once and kept in one file with its key, which only the user of the server can read.
-//! It must never vouch for a host that has no credential.
+//! It is created once and stored in one file with its key, which only the server's user can read.
+//! It must never sign a certificate for a host without a credential.
 
 use policy::Destination;
 use rcgen::{
@@ -23,18 +23,19 @@ use zeroize::Zeroizing;
 
 const FILE: &str = "ca.pem";
 const NAME: &str = "Belljar interception";
-/// Sandboxes are told of it at each start, so it could be less; nobody should have to care.
+/// Sandboxes get the certificate at each start, so a shorter life would work too; with this one no
+/// operator has to renew it.
 const CA_LIFE: Duration = Duration::days(10 * 365);
-/// A leaf lives in memory. It is made anew long before its end.
+/// Leaf certificates are only in memory, and are reissued long before they expire.
 const LEAF_LIFE: Duration = Duration::days(30);
 const LEAF_RENEWAL_AGE: Duration = Duration::days(10);
-/// Clocks differ.
+/// Tolerance for differences between clocks.
 const CLOCK_SKEW: Duration = Duration::hours(1);
-/// More hosts than credentials are for. What is forgotten is made again.
+/// More hosts than have credentials. An evicted leaf is issued again.
 const LEAVES_MAX: usize = 1024;
-/// Many times what a key and a certificate have.
+/// Many times the size of a key and a certificate.
 const FILE_BYTES_MAX: usize = 64 * 1024;
-/// Signed once to see whether the authority can.
+/// Signed once at start to test the authority.
 const SELF_TEST_HOST: &str = "trial.invalid";
 
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +54,7 @@ pub enum CaError {
     Tls(#[from] rustls::Error),
 }
 
-/// What is wrong with a file.
+/// What is wrong with the file of the authority.
 #[derive(Debug, thiserror::Error)]
 pub enum CaFileError {
     #[error("it has no certificate")]
@@ -66,7 +67,7 @@ pub enum CaFileError {
     Signature(#[source] Box<CaError>),
 }
 
-/// The authority and what it has signed.
+/// The authority and the leaves that it issued.
 pub struct Ca {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -79,7 +80,7 @@ struct LeafCertificate {
 }
 
 impl Ca {
-    /// The one that is kept in a directory, or a new one.
+    /// Loads the authority from a directory, or creates it there.
     pub fn load_or_create(directory: &Path) -> Result<Self, CaError> {
         let path = directory.join(FILE);
         if let Some(kept) = keyfile::read(&path, FILE_BYTES_MAX)? {
@@ -87,7 +88,7 @@ impl Ca {
         }
         let made = generate_pem()?;
         match keyfile::create(&path, made.as_bytes()) {
-            // Somebody else may have been faster; what is kept is what counts.
+            // Another process may have created it first; the file on disk counts.
             Err(error) if !error.is_already_there() => return Err(error.into()),
             Ok(()) | Err(_) => {}
         }
@@ -107,12 +108,12 @@ impl Ca {
         Ok(ca)
     }
 
-    /// For what trusts it.
+    /// The certificate for clients that trust it.
     pub fn certificate_pem(&self) -> String {
         pem::encode(&pem::Pem::new("CERTIFICATE", self.certificate.as_ref()))
     }
 
-    /// How to answer a client that wants to speak TLS with this host.
+    /// The TLS configuration that answers a client as this host.
     pub(crate) fn server_config_for(&self, to: &Destination) -> Result<Arc<ServerConfig>, CaError> {
         let now = OffsetDateTime::now_utc();
         let mut leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +137,7 @@ impl Ca {
         Ok(config)
     }
 
-    /// Each leaf has its own key, from which its serial number is made too.
+    /// Each leaf has its own key; its serial number is derived from that key.
     fn sign(
         &self,
         host: &Host,
@@ -157,7 +158,7 @@ impl Ca {
         Ok((certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der())))
     }
 
-    /// A key that is another's, or a certificate that has expired, is found here and not by users.
+    /// Detects a mismatched key or an expired certificate at start, before users do.
     fn verify_key_pair(&self) -> Result<(), CaError> {
         let (leaf, _) = self.sign(&Host::Domain(SELF_TEST_HOST.to_owned()))?;
         let mut roots = RootCertStore::empty();
@@ -182,7 +183,7 @@ pub(crate) fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// What the authority is called and may do. Its leaves are made of this too, so a change here
+/// Name and permissions of the authority. Leaves are derived from these parameters too, so a change
 /// needs a new authority.
 fn ca_certificate_params() -> CertificateParams {
     let mut params = certificate_params(CA_LIFE);
@@ -200,7 +201,7 @@ fn certificate_params(life: Duration) -> CertificateParams {
     params
 }
 
-/// A new key and its certificate.
+/// Generates a key and its certificate.
 fn generate_pem() -> Result<Zeroizing<String>, rcgen::Error> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let certificate = ca_certificate_params().self_signed(&key)?;

@@ -1,7 +1,8 @@
-//! Why nothing was fetched, by the step that failed.
+//! Why a fetch failed, by step.
 //!
-//! The text of an error is what a user may know. It never names an address, where a redirect led,
-//! or what a server said beyond its status: those are in the fields and the sources, for logs.
+//! The text of an error contains only what a user may know. It never contains an address, the
+//! target of a redirect, or more of a response than its status: those are in the fields and the
+//! sources, for logs.
 
 use policy::{RouteError, UrlError};
 use std::io;
@@ -16,7 +17,7 @@ pub enum FetchError {
     #[error("the URL leads on to one that is not fetched")]
     Redirect(#[source] UrlError),
 
-    // One text for two failures: which one it is would tell which names the inner network knows.
+    // One text for both failures: the difference would reveal which names the internal network has.
     #[error("the host of the URL is unknown, or it is not on the public internet")]
     Unresolved { host: String, source: io::Error },
     #[error("the host of the URL is unknown, or it is not on the public internet")]

@@ -1,8 +1,8 @@
-//! The server fetches a URL for a user.
+//! Fetches a URL on the server for a user.
 //!
-//! Every hop is judged anew and connects only to the addresses of its [`Route`]. There is no
-//! cookie, no credential, no proxy, no referrer and no decompression here: what arrives is kept as
-//! it is, counted while it arrives, and thrown away by the caller when anything went wrong.
+//! Each redirect is checked again and connects only to the addresses of its [`FetchRoute`]. A fetch
+//! uses no cookie, credential, proxy, referrer or decompression. The body is written unchanged and
+//! counted as it arrives; the caller discards it after an error.
 
 use crate::error::FetchError;
 use crate::file_name::file_name;
@@ -21,31 +21,31 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use url::Host;
 
-/// More than the tables and documents that people work on; the working directory has to hold it.
+/// More than the tables and documents that people use; the working directory must hold it.
 const BYTES_MAX: u64 = 100 * 1024 * 1024;
-/// Somebody waits for it.
+/// A user waits for it.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// A server that works on an answer says something sooner.
+/// A working server responds sooner.
 const IDLE_MAX: Duration = Duration::from_secs(15);
-/// From a short link to a store of objects takes three.
+/// A short link to an object store takes three.
 const REDIRECTS_MAX: usize = 5;
-/// Ten times what servers send. Their bytes are bounded by hyper's buffer, at 400 KiB.
+/// Ten times what servers send. hyper's buffer limits their bytes to 400 KiB.
 const HEADERS_MAX: usize = 100;
 /// Longer than any registered type.
 const MIME_BYTES_MAX: usize = 127;
 const UNKNOWN_MIME: &str = "application/octet-stream";
 const USER_AGENT: &str = concat!("belljar/", env!("CARGO_PKG_VERSION"));
 
-/// What the operator decides about fetching.
+/// Settings of the operator for fetching.
 #[derive(Debug, Clone)]
 pub struct FetchConfig {
-    /// Hosts of the operator's own network that may be fetched from.
+    /// Hosts of the operator's own network that are allowed.
     pub exceptions: Vec<FetchException>,
     pub resolver: Resolver,
     pub bytes_max: u64,
-    /// For everything: names, redirects and the last byte.
+    /// For the whole fetch: name lookup, redirects and body.
     pub time_max: Duration,
-    /// For one answer to begin, and for each next part of it.
+    /// For a response to begin, and between two parts of it.
     pub idle_max: Duration,
     pub redirects_max: usize,
 }
@@ -63,15 +63,15 @@ impl Default for FetchConfig {
     }
 }
 
-/// What was fetched.
+/// A fetched file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchedFile {
     /// A file name, never a path.
     pub name: String,
-    /// What the server called it, without parameters.
+    /// The `Content-Type` of the server, without parameters.
     pub mime: String,
     pub size: u64,
-    /// Where it was in the end.
+    /// The URL after all redirects.
     pub final_url: String,
     pub sha256: String,
 }
@@ -87,8 +87,8 @@ impl Fetcher {
         Self { config }
     }
 
-    /// Writes the file behind `url` into `into`. After an error, what was written is worth
-    /// nothing.
+    /// Writes the file at `url` to `into`. After an error, the caller must discard what was
+    /// written.
     pub async fn fetch<W>(&self, url: &str, into: &mut W) -> Result<FetchedFile, FetchError>
     where
         W: AsyncWrite + Unpin,
@@ -110,7 +110,7 @@ impl Fetcher {
         timeout(max, walk).await.unwrap_or(Err(FetchError::Timeout { max }))
     }
 
-    /// Goes where it is sent until a server has the file.
+    /// Follows redirects until a server returns the file.
     async fn follow_redirects(
         &self,
         mut target: FetchTarget,
@@ -164,7 +164,7 @@ impl Fetcher {
         })
     }
 
-    /// Writes the body as it arrives; gives its size and hash.
+    /// Writes the body as it arrives; returns its size and hash.
     async fn write_body<W>(
         &self,
         answer: &mut Response,
@@ -202,11 +202,11 @@ impl Fetcher {
     }
 }
 
-/// A client that can connect to this route and to nothing else.
+/// A client that can connect only to this route.
 fn client_for(route: &FetchRoute) -> reqwest::Result<Client> {
     Client::builder()
-        // Bytes are kept as they came. Another crate of the program may have asked for the features
-        // that would unpack them.
+        // Keep the bytes as they are. Another crate may have enabled the features that would
+        // decompress them.
         .no_gzip()
         .no_brotli()
         .no_zstd()
@@ -221,8 +221,8 @@ fn client_for(route: &FetchRoute) -> reqwest::Result<Client> {
         .build()
 }
 
-/// Answers every name with the addresses that were judged, so that a name that is spelt
-/// differently further down cannot be looked up again.
+/// Resolves every name to the checked addresses, so that another spelling of the name further down
+/// cannot cause a second lookup.
 struct PinnedResolver(Arc<[SocketAddr]>);
 
 impl Resolve for PinnedResolver {

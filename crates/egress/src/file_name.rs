@@ -1,17 +1,17 @@
-//! What a fetched file is called: by its server (RFC 6266), else by its URL.
+//! The name of a fetched file: from `Content-Disposition` (RFC 6266), else from the URL.
 //!
-//! Both are chosen by strangers. What comes out is one name and never a path, shows as what it
-//! is, and is short enough for any file system.
+//! Both are untrusted. The result is a single name and never a path, has no misleading characters,
+//! and is short enough for any file system.
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// File systems take 255; the rest is for whoever has to make two names differ.
+/// File systems accept 255; callers need the rest to make names unique.
 const BYTES_MAX: usize = 200;
 const EXTENSION_BYTES_MAX: usize = 16;
 const DEFAULT_FILE_NAME: &str = "download";
 
-/// The name for the answer to `url`, which said `disposition`.
+/// The file name of a response to `url` with the header `disposition`.
 pub(crate) fn file_name(disposition: Option<&[u8]>, url: &Url) -> String {
     let header = disposition.map(String::from_utf8_lossy).unwrap_or_default();
     let parameters = parameters(&header);
@@ -25,7 +25,7 @@ pub(crate) fn file_name(disposition: Option<&[u8]>, url: &Url) -> String {
     extended().or_else(plain).or_else(path).unwrap_or_else(|| DEFAULT_FILE_NAME.to_owned())
 }
 
-/// The parameters behind the type of a disposition, names in lower case, quotes undone.
+/// The parameters of a disposition: names in lower case, values unquoted.
 fn parameters(header: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut rest = header;
@@ -45,7 +45,7 @@ fn parameters(header: &str) -> Vec<(String, String)> {
     found
 }
 
-/// A quoted string without its escapes, and what is behind its closing quote.
+/// Unescapes a quoted string; also returns the text after its closing quote.
 fn unquote(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut characters = text.chars();
@@ -59,8 +59,8 @@ fn unquote(text: &str) -> (String, &str) {
     (value, characters.as_str())
 }
 
-/// The value of `filename*`: a charset, a language and escaped bytes (RFC 8187). UTF-8 is the only
-/// charset that must be known.
+/// Decodes `filename*`: charset, language and percent-encoded bytes (RFC 8187). UTF-8 is the only
+/// charset that the standard requires.
 fn decode_extended_value(value: &str) -> Option<String> {
     let (charset, rest) = value.split_once('\'')?;
     let (_language, escaped) = rest.split_once('\'')?;
@@ -70,8 +70,8 @@ fn decode_extended_value(value: &str) -> Option<String> {
     sanitize_file_name(&percent_decode_str(escaped).decode_utf8().ok()?)
 }
 
-/// The last component, if anything is left of it. Leading dots go, so that no file is hidden and
-/// none is a directory.
+/// The last path component, if not empty. Strips leading dots, so that no name is hidden or a
+/// directory.
 fn sanitize_file_name(text: &str) -> Option<String> {
     let last = text.rsplit(['/', '\\']).next()?;
     let shown: String = last
@@ -83,7 +83,7 @@ fn sanitize_file_name(text: &str) -> Option<String> {
     (!name.is_empty()).then(|| truncate_file_name(name))
 }
 
-/// Control characters, and those that turn or hide the text around them.
+/// Control characters, and characters that reorder or hide the text around them.
 fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -94,7 +94,7 @@ fn is_invisible(character: char) -> bool {
         )
 }
 
-/// Cut in its stem, because the extension says what it is.
+/// Shortens the stem, since the extension tells the type.
 fn truncate_file_name(name: &str) -> String {
     let extension = match name.rfind('.') {
         Some(dot) if name.len() - dot <= EXTENSION_BYTES_MAX => &name[dot..],

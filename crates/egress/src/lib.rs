@@ -1,8 +1,8 @@
-//! The only way out: the proxy of the sandboxes, and what the server itself fetches for a user.
+//! All egress: the proxy of the sandboxes, and the fetches of the server for a user.
 //!
-//! Whether something may leave is decided in `policy`; here it is carried out, to exactly the
-//! addresses that were judged, within bounds of bytes and time. Nothing is asked of a host that
-//! was not let through, and nothing that a host answers is believed.
+//! The crate `policy` decides what is allowed; this crate enforces it, connects only to addresses
+//! that were checked, and limits bytes and time. It sends nothing to a host that is not allowed,
+//! and trusts nothing that a host returns.
 
 mod ca;
 mod error;

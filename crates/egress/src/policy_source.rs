@@ -1,6 +1,6 @@
-//! Whom the proxy asks what a sandbox may reach, and as whom.
+//! Where the proxy gets the egress policy of a sandbox.
 //!
-//! The answer is a value that holds for one decision. Nothing in it was said by the sandbox.
+//! The policy is a value that holds for one decision. No part of it comes from the sandbox.
 
 use chrono::{DateTime, Utc};
 use http::HeaderName;
@@ -11,21 +11,21 @@ use std::sync::Arc;
 use types::{SecretId, WorkspaceId};
 use zeroize::Zeroizing;
 
-/// What is open to a sandbox at this moment.
+/// What a sandbox may access at this moment.
 #[derive(Debug, Default)]
 pub struct EgressPolicy {
     pub openings: Vec<IntegrationRules>,
-    /// What its integrations that are switched off would open. It opens nothing, and code is told why.
+    /// Integrations that are disabled. They allow nothing; error messages name them.
     pub disabled: Vec<IntegrationRules>,
     pub integrations_field: IntegrationsField,
-    /// Each is for exactly its destination.
+    /// Each applies to exactly its destination.
     pub credentials: Vec<Credential>,
 }
 
-/// Where the integrations of a sandbox are listed, as its code is told.
+/// Where the integrations of a sandbox are listed, for error messages to its code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IntegrationsField {
-    /// What has asked for the sandbox, or was called: a request, a tool, a function.
+    /// The request, tool or function that the sandbox runs for.
     #[default]
     Request,
     /// The specification of an agent.
@@ -41,29 +41,29 @@ impl fmt::Display for IntegrationsField {
     }
 }
 
-/// A secret that is put into requests to one host, and never into the sandbox. Several of the same
-/// secret, one after the other, are the headers that clients of that host use for it.
+/// A secret that the proxy puts into requests to one host and that never enters the sandbox.
+/// Consecutive entries of one secret are the headers that clients of the host use for it.
 #[derive(Debug)]
 pub struct Credential {
     /// Its name, for the log.
     pub secret: String,
-    /// By which it is told from others, and from the values that it had before.
+    /// Distinguishes it from other secrets and from its own earlier values.
     pub id: SecretId,
     pub version: u64,
     pub destination: Destination,
-    /// Whether it opens its destination by itself. Otherwise an integration has to, and it is put
-    /// into what that lets through.
+    /// Whether it allows access to its destination by itself. If not, an integration must, and the
+    /// secret is only injected.
     pub grants_access: bool,
     pub scheme: Scheme,
     pub header: HeaderName,
-    /// What the header has before the value, such as `Bearer `.
+    /// Text before the value in the header, such as `Bearer `.
     pub prefix: String,
-    /// What the sandbox has in the place of the value. No two secrets have the same.
+    /// What the sandbox has instead of the value. Unique per secret.
     pub placeholder: String,
     pub value: SecretText,
 }
 
-/// How a request is sent. A credential goes over plain HTTP only to an address inside of the
+/// The scheme of a request. A credential is sent over plain HTTP only to an address in the
 /// operator's own network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scheme {
@@ -72,7 +72,7 @@ pub enum Scheme {
     Http,
 }
 
-/// A text that is shown to nobody, and wiped when it is dropped.
+/// A secret text: never printed, zeroed on drop.
 pub struct SecretText(Zeroizing<String>);
 
 impl SecretText {
@@ -91,30 +91,30 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// One attempt to reach something, for the log.
+/// One attempt to connect, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressAttempt {
     pub at: DateTime<Utc>,
     pub host: String,
     pub port: u16,
-    /// The integration that opened it, or `secret:NAME`.
+    /// The integration that allowed it, or `secret:NAME`.
     pub integration: Option<String>,
     pub allowed: bool,
-    /// Why it was not allowed, or why it was and did not succeed.
+    /// Why it was denied, or why it failed although it was allowed.
     pub reason: Option<String>,
 }
 
-/// The answer to what is open, or for the log why it cannot be told.
+/// The current policy, or why it is unavailable, for the log.
 pub type EgressPolicyFuture<'a> =
     Pin<Box<dyn Future<Output = Result<Arc<EgressPolicy>, String>> + Send + 'a>>;
 
-/// Speaks for one sandbox. The socket that its connections arrive on says which.
+/// The policy of one sandbox. The socket on which a connection arrives identifies the sandbox.
 pub trait EgressPolicySource: Send + Sync + 'static {
-    /// Asked for each decision, so that a change holds from the next one on.
+    /// Called for each decision, so that a change applies from the next one on.
     fn current_policy(&self) -> EgressPolicyFuture<'_>;
 
     fn record_attempt(&self, attempt: EgressAttempt);
 
-    /// Whose sandbox it is: workspaces share out the connections of the proxy.
+    /// The owner of the sandbox: connection limits apply per workspace.
     fn workspace(&self) -> WorkspaceId;
 }

@@ -1,9 +1,9 @@
-//! The proxy of the sandboxes: the only thing that listens inside, and the only way out.
+//! The proxy of the sandboxes: the only listener inside a sandbox, and its only egress.
 //!
-//! It is asked with CONNECT or with a whole URL, over a socket that belongs to one sandbox, and that
-//! socket is all that says who asks. A request is read once, decided by the rules of that moment,
-//! and carried out to an address that was judged. On every other path it ends in a refusal that is
-//! written down; nothing must go through because something failed.
+//! Clients use CONNECT or absolute URLs, over a socket that belongs to one sandbox; only that
+//! socket identifies the sandbox. A request is parsed once, checked against the current policy, and
+//! sent to an address that was checked. Every other path ends in an error that is logged; a failure
+//! must never let a request through.
 
 mod allowed_route;
 mod attempt;
@@ -47,21 +47,22 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::rustls::{self, ClientConfig};
 
-/// What a greeting calls the versions of HTTP.
+/// ALPN names of the HTTP versions.
 pub(crate) const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 
-/// TLS asks for a quarter of a record at a time, which would be as many calls of the system.
+/// rustls reads a quarter of a record at a time by default, which would take four times the system
+/// calls.
 const TLS_READ_BYTES: usize = 64 * 1024;
 
-/// Before asking again for a connection when the machine has no room for one.
+/// Delay before the next `accept` after the machine ran out of resources.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What the operator decides about the proxy.
+/// Settings of the operator for the proxy.
 #[derive(Debug)]
 pub struct ProxyConfig {
     pub ca: Ca,
-    /// By which hosts with credentials are known.
+    /// Trusted roots for hosts with credentials.
     pub roots: Roots,
     pub resolver: Resolver,
     pub limits: ProxyLimits,
@@ -71,19 +72,19 @@ pub struct ProxyConfig {
 #[derive(Debug, Clone)]
 pub struct Proxy(Arc<ProxyState>);
 
-/// What is the same for all sandboxes.
+/// State shared by all sandboxes.
 #[derive(Debug)]
 struct ProxyState {
     ca: Ca,
     resolver: Resolver,
     limits: ProxyLimits,
-    /// For connections of all sandboxes.
+    /// Connections of all sandboxes.
     connection_slots: ConnectionSlots,
-    /// What is taken out of the answers of hosts.
+    /// Encodings of secrets that are redacted in responses.
     secret_encodings: SecretEncodingsCache,
-    /// By which sandboxes are told apart.
+    /// Numbers that identify sandboxes.
     sandboxes: AtomicU64,
-    /// For questions of all sandboxes.
+    /// Limits concurrent name lookups of all sandboxes.
     lookups: Arc<Semaphore>,
     tls_http1: Arc<ClientConfig>,
     tls_http2: Arc<ClientConfig>,
@@ -116,8 +117,7 @@ impl Proxy {
         })))
     }
 
-    /// Serves who connects to the listener of one sandbox. When this is dropped, all of their
-    /// connections end.
+    /// Serves the listener of one sandbox. Dropping the future closes all of its connections.
     pub async fn serve(
         &self,
         listener: std::net::TcpListener,
@@ -141,7 +141,7 @@ impl Proxy {
     }
 }
 
-/// The next connection; on the way, lets go of those that have ended.
+/// Accepts the next connection, and meanwhile collects those that have ended.
 async fn accept(listener: &TcpListener, lines: &mut JoinSet<()>) -> TcpStream {
     loop {
         tokio::select! {
@@ -155,15 +155,15 @@ async fn accept(listener: &TcpListener, lines: &mut JoinSet<()>) -> TcpStream {
     }
 }
 
-/// The one who asks.
+/// One sandbox as a client of the proxy.
 struct ProxyClient {
     proxy: Arc<ProxyState>,
     policy_source: Arc<dyn EgressPolicySource>,
     meter: Arc<TrafficMeter>,
     id: u64,
-    /// For its questions: nobody takes all of the room for those of all.
+    /// Limits its concurrent name lookups, so that one sandbox cannot use up those of all.
     lookups: Arc<Semaphore>,
-    /// Hosts that take HTTP/1.1 and do not say so in their greeting.
+    /// Hosts that accept HTTP/1.1 without selecting it by ALPN.
     http1_only: Mutex<HashSet<Destination>>,
 }
 
@@ -182,13 +182,13 @@ impl ProxyClient {
         }
     }
 
-    /// Waits for room for one more question.
+    /// Waits for permits for one name lookup.
     async fn acquire_lookup_permits(&self) -> Result<Vec<OwnedSemaphorePermit>, AcquireError> {
         let own = self.lookups.clone().acquire_owned().await?;
         Ok(vec![own, self.proxy.lookups.clone().acquire_owned().await?])
     }
 
-    /// The rules of now.
+    /// Gets the current policy.
     async fn current_policy(&self) -> Result<Arc<EgressPolicy>, EgressError> {
         self.policy_source
             .current_policy()
@@ -196,22 +196,22 @@ impl ProxyClient {
             .map_err(|why| EgressError::PolicyUnavailable { why })
     }
 
-    /// Whether HTTP/2 has been offered to this host, which did not choose it.
+    /// Whether this host was offered HTTP/2 and did not select it.
     fn is_http1_only(&self, to: &Destination) -> bool {
         self.http1_only.lock().unwrap_or_else(PoisonError::into_inner).contains(to)
     }
 
-    /// There are no more of them than hosts with a credential, which alone are greeted by the proxy.
+    /// Bounded by the number of hosts with a credential, since only their TLS is terminated here.
     fn mark_http1_only(&self, to: &Destination) {
         self.http1_only.lock().unwrap_or_else(PoisonError::into_inner).insert(to.clone());
     }
 
-    /// What takes the credentials of a passage out of an answer, where there are any.
+    /// The redactor for the credentials of a route, if it has any.
     async fn redactor(
         &self,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
     ) -> Result<Option<ResponseRedactor>, EgressError> {
-        Ok(self.proxy.secret_encodings.get_or_build(passage).await?.map(ResponseRedactor::new))
+        Ok(self.proxy.secret_encodings.get_or_build(route).await?.map(ResponseRedactor::new))
     }
 }
 

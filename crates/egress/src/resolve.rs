@@ -1,6 +1,5 @@
-//! From the name of a host to its addresses. One question is asked for each connection, and its
-//! answer is what is judged and what is connected to: a name that answers differently the next
-//! time gains nothing.
+//! Resolves host names. Each connection uses one lookup, and its result is both what is checked and
+//! what is connected to, so a name that resolves differently the next time gains nothing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,23 +9,23 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
 
-/// Who knows the addresses of names.
+/// The source of addresses.
 #[derive(Clone, Default)]
 pub enum Resolver {
-    /// The resolver of this machine.
+    /// The system resolver.
     #[default]
     System,
-    /// Names of the operator's own, and the resolver of this machine for all others.
+    /// Names of the operator, and the system resolver for all others.
     WithHosts(Arc<HashMap<String, IpAddr>>),
-    /// A table or another source of the operator's. It is judged like any other.
+    /// A custom source of the operator. Its addresses are checked like any others.
     Custom(Arc<Lookup>),
 }
 
 type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
 impl Resolver {
-    /// A question takes a thread for as long as it takes, also when nobody waits for its answer any
-    /// more. `held` is given back when the thread is.
+    /// A lookup blocks a thread until it ends, even if the caller no longer waits. `held` is
+    /// released with the thread.
     pub(crate) async fn lookup_addresses(
         &self,
         name: &str,
@@ -48,7 +47,7 @@ impl Resolver {
 
     fn lookup_blocking(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         match self {
-            // The port is not part of the question, but of this function's type.
+            // The port is not part of the lookup, but of this function's type.
             Self::System | Self::WithHosts(_) => {
                 Ok((name, 0).to_socket_addrs()?.map(|answer| answer.ip()).collect())
             }

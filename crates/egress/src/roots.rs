@@ -1,4 +1,4 @@
-//! The certificates by which servers are known.
+//! Trusted root certificates.
 
 use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -17,7 +17,7 @@ pub enum RootsError {
 pub struct Roots(Vec<CertificateDer<'static>>);
 
 impl Roots {
-    /// Those that this machine trusts.
+    /// Loads the roots that this machine trusts.
     pub fn load_native() -> Result<Self, RootsError> {
         let found = rustls_native_certs::load_native_certs().certs;
         if found.is_empty() { Err(RootsError::None) } else { Ok(Self(found)) }
@@ -31,14 +31,15 @@ impl Roots {
         }
     }
 
-    /// For clients that read a bundle of certificates.
+    /// A PEM bundle for clients that read one.
     pub fn to_pem(&self) -> String {
         let block =
             |root: &CertificateDer<'_>| pem::encode(&pem::Pem::new("CERTIFICATE", root.as_ref()));
         self.0.iter().map(block).collect()
     }
 
-    /// Machines have certificates that nothing here can read; they vouch for nobody.
+    /// Skips certificates that rustls cannot parse, as some machines have; they are then not
+    /// trusted.
     pub(crate) fn to_cert_store(&self) -> RootCertStore {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(self.0.iter().cloned());

@@ -1,8 +1,8 @@
-//! Tools, and code, that a person is asked about first.
+//! Approvals of tool calls and of code through MCP elicitation.
 //!
-//! A client that can ask does so; the answer is the person's whose key it is, and is bound to this
-//! very call like any other. A client that cannot is told where the question can be answered.
-//! Nothing runs before the answer.
+//! If the client supports elicitation, it asks its user. The answer counts as the answer of the
+//! key's principal and is bound to exactly this call. Any other client gets the URL where the
+//! approval can be answered. Nothing runs before the answer.
 
 use crate::caller::McpCaller;
 use crate::execute_python::ExecutePythonCall;
@@ -19,19 +19,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Approval, ApprovalScope, Error, ErrorCode, Execution, ExecutionId};
 
-/// Under which the answer comes back.
+/// Key of the answer in the input responses.
 const INPUT_KEY: &str = "approval";
 
-/// What becomes of a question.
+/// Result of an elicitation.
 pub(crate) enum ElicitationOutcome {
     Decided(ApprovalDecision),
-    /// The person left it open.
+    /// The user dismissed it.
     Unanswered,
-    /// A client of the newer era asks, and calls again.
+    /// A client of the current revision asks its user, then repeats the call.
     InputRequired(InputRequiredResult),
 }
 
-/// What a client has called, to be known again when it comes back with an answer.
+/// The call of a client, to match it with the repeated call that has the answer.
 pub(crate) enum CalledTool<'a> {
     Tool(&'a types::Tool, Option<&'a JsonObject>),
     Python(&'a ExecutePythonCall),
@@ -62,7 +62,7 @@ impl CalledTool<'_> {
     }
 }
 
-/// A question while somebody waits for what comes of it.
+/// An approval that is elicited while the caller waits for the result.
 pub(crate) struct ApprovalElicitation<'a> {
     pub(crate) service: &'a Arc<Service>,
     pub(crate) caller: &'a McpCaller,
@@ -71,15 +71,15 @@ pub(crate) struct ApprovalElicitation<'a> {
 }
 
 impl ApprovalElicitation<'_> {
-    /// Whether this client can put it to its user, and this is one to answer it.
+    /// Whether this client supports elicitation, and its principal may answer the approval.
     pub(crate) fn can_elicit(
         service: &Service,
-        asker: &McpCaller,
+        mcp_caller: &McpCaller,
         context: &RequestContext<RoleServer>,
         approval: &Approval,
     ) -> Result<bool, RequestError> {
         let can_ask = context.client_capabilities().is_some_and(|can| can.elicitation.is_some());
-        Ok(can_ask && service.may_decide_as_requester(&asker.caller, approval)?)
+        Ok(can_ask && service.may_decide_as_requester(&mcp_caller.caller, approval)?)
     }
 
     pub(crate) async fn elicit(
@@ -91,19 +91,19 @@ impl ApprovalElicitation<'_> {
         let approval = self.service.approval(&self.caller.caller, id)?;
         if !Self::can_elicit(self.service, self.caller, self.context, &approval)? {
             let Some(address) = address else {
-                // There is nobody else who could answer.
+                // No other principal could answer it.
                 self.cancel_unanswered(&approval).await?;
                 return Ok(error_result(&cannot_elicit_error().into()).into());
             };
-            let fault = approve_elsewhere_error(&approval, approval.execution_id, address);
-            return Ok(error_result(&fault.into()).into());
+            let error = approve_elsewhere_error(&approval, approval.execution_id, address);
+            return Ok(error_result(&error.into()).into());
         }
         let ticket = self.service.elicitation_token(&approval);
         let answer = elicit_approval(self.context, &approval, ticket).await;
         self.apply_outcome(approval, answer).await
     }
 
-    /// Carries out an answer, and waits for what comes of it.
+    /// Applies an answer and waits for the result.
     pub(crate) async fn apply_outcome(
         &self,
         approval: Approval,
@@ -113,7 +113,7 @@ impl ApprovalElicitation<'_> {
         let decision = match answer {
             ElicitationOutcome::InputRequired(required) => return Ok(required.into()),
             ElicitationOutcome::Decided(decision) => decision,
-            // A question that its asker has left is not to be answered later by somebody else.
+            // The requester dismissed it, so no other principal may answer it later.
             ElicitationOutcome::Unanswered => return self.cancel_unanswered(&approval).await,
         };
         self.service.decide_as_requester(caller, approval.id, decision).await?;
@@ -156,7 +156,7 @@ pub(crate) async fn elicit_approval(
     }
 }
 
-/// The answer that a client of the newer era brings along, and to which question.
+/// The answer in a repeated call of a client of the current revision, and its approval.
 pub(crate) fn resumed_answer<'a>(
     state: Option<&'a str>,
     responses: Option<&InputResponses>,
@@ -213,7 +213,8 @@ fn elicitation_params(approval: &Approval) -> ElicitRequestParams {
     }
 }
 
-/// A state is the client's to keep: a model could not put it right, so it is not told to.
+/// The client owns the state and a model cannot repair it, so this is a protocol error and not a
+/// tool error.
 pub(crate) fn invalid_state_error() -> ErrorData {
     ErrorData::invalid_params("the request state is of no open question about this call", None)
 }
@@ -223,8 +224,8 @@ fn unanswered_error() -> Error {
         .hint("go on without it, or ask the user whether to call it again")
 }
 
-/// For a client that cannot ask, where somebody else can be asked.
-/// `execution` is what was called, and will have the result.
+/// Error for a client without elicitation, if the approval can be answered elsewhere. `execution`
+/// is the call and will have the result.
 pub(crate) fn approve_elsewhere_error(
     approval: &Approval,
     execution: ExecutionId,
@@ -242,7 +243,7 @@ pub(crate) fn approve_elsewhere_error(
     ))
 }
 
-/// For a client that cannot ask, and has Belljar to itself.
+/// Error for a client without elicitation that is the only client of this Belljar.
 pub(crate) fn cannot_elicit_error() -> Error {
     let message = "nothing was run: the user has to be asked first, and this client cannot ask";
     Error::new(ErrorCode::ApprovalDenied, message).hint(

@@ -1,12 +1,12 @@
-//! Arguments of the tools that are built in. What is wrong with them is an error of the tool that
-//! names the argument, so that a model can put it right.
+//! Arguments of the built-in tools. Invalid arguments are a tool error that names the argument, so
+//! that a model can correct the call.
 
 use rmcp::model::JsonObject;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use types::{Error, ErrorCode, SandboxId};
 
-/// Refuses what the schema of the tool does not have: nobody can say by an argument who they are.
+/// Rejects arguments that the schema lacks: an argument can never change the caller's identity.
 pub(crate) fn parse_arguments<T: DeserializeOwned>(
     given: Option<JsonObject>,
     schema: &JsonObject,

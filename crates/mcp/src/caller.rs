@@ -1,4 +1,4 @@
-//! Who asks.
+//! The authenticated caller of a message.
 
 use rmcp::ErrorData;
 use rmcp::model::{ErrorCode, Extensions};
@@ -6,8 +6,8 @@ use service::Caller;
 use std::any::Any;
 use std::sync::Arc;
 
-/// A caller that was known before the message was read, and their place among the requests of the
-/// key. Over HTTP it comes with each request; a process that speaks to one client has one.
+/// A caller who was authenticated before the message was read, with its rate-limit permit. Over
+/// HTTP each request has one; a process with one client has a single one.
 #[derive(Debug, Clone)]
 pub struct McpCaller {
     pub caller: Arc<Caller>,
@@ -15,14 +15,14 @@ pub struct McpCaller {
 }
 
 impl McpCaller {
-    /// The one who sent this message.
+    /// The sender of this message.
     pub(crate) fn from_extensions(
         extensions: &Extensions,
         always: Option<&Self>,
     ) -> Result<Self, ErrorData> {
         let sent = extensions.get::<http::request::Parts>();
-        let asker = sent.and_then(|parts| parts.extensions.get::<Self>()).or(always);
-        asker.cloned().ok_or_else(|| {
+        let mcp_caller = sent.and_then(|parts| parts.extensions.get::<Self>()).or(always);
+        mcp_caller.cloned().ok_or_else(|| {
             ErrorData::new(ErrorCode::INVALID_REQUEST, "nobody is known to have sent this", None)
         })
     }

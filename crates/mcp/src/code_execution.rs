@@ -1,5 +1,5 @@
-//! `code_execution`: a request in plain words, carried out with code that a model of this server
-//! writes. Offered where there is such a model.
+//! `code_execution`: a request in natural language, solved with code that a model of this server
+//! writes. Offered only if the server has a model.
 
 use crate::arguments;
 use crate::run_result::json_object;
@@ -8,7 +8,7 @@ use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Resource, Tool, Tool
 use serde_json::json;
 use types::{Error, Execution, ExecutionId, ExecutionStatus, OutputFile};
 
-/// The published name, and the other one for it.
+/// Matches the published name and its alias.
 pub(crate) fn is_code_execution(name: &str) -> bool {
     name == CODE_EXECUTION || name == CODE_INTERPRETER
 }
@@ -17,13 +17,13 @@ pub(crate) fn parse_request(given: Option<JsonObject>) -> Result<CodeRequest, Er
     arguments::parse_arguments(given, &input_schema())
 }
 
-/// What came of it: the answer for people, and everything as data.
+/// Renders the result: the answer as text, and everything as structured content.
 pub(crate) fn render(record: &Execution) -> CallToolResult {
     let Some(result) = code_result(record.clone()) else {
         return CallToolResult::error(vec![ContentBlock::text(record.status.name())]);
     };
     let mut shown = CallToolResult::success(vec![ContentBlock::text(result.answer.clone())]);
-    // Not every client shows its model more than the text.
+    // Some clients show their model only the text.
     let session = result.sandbox_id.map(|id| ContentBlock::text(format!("sandbox_id: {id}")));
     shown.content.extend(session);
     shown.content.extend(record.files_out.iter().filter_map(file_link));
@@ -32,7 +32,7 @@ pub(crate) fn render(record: &Execution) -> CallToolResult {
     shown
 }
 
-/// Each is a file of the execution that made it.
+/// Links a file of the execution that produced it.
 fn file_link(file: &OutputFile) -> Option<ContentBlock> {
     let path = file.url.as_deref()?.strip_prefix("/v1/assets/")?;
     let id: ExecutionId = path.split('/').next()?.parse().ok()?;

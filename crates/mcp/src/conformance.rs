@@ -1,8 +1,9 @@
-//! What the official conformance suite calls by name, in front of the real door, which answers
-//! everything else.
+//! Fixtures that the official conformance suite calls by name. They wrap the real MCP server, which
+//! handles everything else.
 //!
-//! Most of it is tools of the workspace, in Python, so that the suite judges what users have. The
-//! rest are parts of the protocol that Belljar itself has no use for. A server never has this.
+//! Most fixtures are Python tools of the workspace, so that the suite tests what users have. The
+//! others are parts of the protocol that Belljar itself does not use. `belljar serve` never
+//! includes them.
 
 #![expect(deprecated, reason = "the suite tests what is on its way out of the protocol, too")]
 
@@ -27,7 +28,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Announces a change of the tools by making one.
+/// Triggers a tools-changed notification by changing a tool.
 const TRIGGER_TOOL_CHANGE: &str = "test_trigger_tool_change";
 
 type Context = RequestContext<RoleServer>;
@@ -37,34 +38,35 @@ pub struct ConformanceServer {
     service: Arc<Service>,
     caller: McpCaller,
     server: McpServer,
-    /// The same door, for tools that the suite wants to be tasks from the first moment on.
+    /// The same server, for tools that must be tasks from the start.
     task_server: McpServer,
-    /// Tasks that ask for something, and one that breaks: no run of Python does either.
+    /// Tasks that request input, and one that fails: no Python run does either.
     tasks: TaskManager,
 }
 
 impl ConformanceServer {
-    /// Adds the tools to the workspace of the only one who can ask.
+    /// Adds the tools to the workspace of the only caller.
     pub async fn new(
         agents: Arc<Agents>,
-        asker: McpCaller,
+        mcp_caller: McpCaller,
         manners: McpOptions,
     ) -> Result<Self, RequestError> {
         let service = Arc::clone(agents.service());
-        python_tools::add_tools(&service, &asker.caller).await?;
+        python_tools::add_tools(&service, &mcp_caller.caller).await?;
         let hasty = McpOptions { task_after: Duration::ZERO, ..manners.clone() };
-        let door = |manners| McpServer::new(Arc::clone(&agents), Some(asker.clone()), manners);
-        let (door, hasty) = (door(manners), door(hasty));
+        let server =
+            |manners| McpServer::new(Arc::clone(&agents), Some(mcp_caller.clone()), manners);
+        let (server, hasty) = (server(manners), server(hasty));
         Ok(Self {
             service,
-            caller: asker,
-            server: door,
+            caller: mcp_caller,
+            server,
             task_server: hasty,
             tasks: TaskManager::new(),
         })
     }
 
-    /// Written again as it is: that is a change like any other.
+    /// Writes a tool again unchanged, which counts as a change.
     async fn trigger_tool_change(&self) -> Result<CallToolResponse, ErrorData> {
         let (service, caller) = (&self.service, &self.caller.caller);
         let failed = |refused: RequestError| ErrorData::internal_error(refused.error.message, None);
@@ -74,7 +76,7 @@ impl ConformanceServer {
         Ok(CallToolResult::success(vec![ContentBlock::text("changed")]).into())
     }
 
-    /// A question first, and then a task.
+    /// Elicits input first, then runs a task.
     async fn elicit_then_run(
         &self,
         request: CallToolRequestParams,

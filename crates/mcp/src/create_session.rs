@@ -1,4 +1,4 @@
-//! `create_session`: a handle to an interpreter that keeps its state.
+//! `create_session`: opens an interpreter that keeps its state.
 
 use crate::arguments;
 use crate::run_result::json_object;
@@ -36,7 +36,7 @@ pub(crate) async fn create_session(
     })))
 }
 
-/// A result that is data and nothing else.
+/// A result with structured content only.
 pub(crate) fn structured_result(value: Value) -> CallToolResult {
     let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
     result.structured_content = Some(value);

@@ -1,4 +1,4 @@
-//! `execute_python`: a complete script in, a compact result out.
+//! `execute_python`: runs a complete script and returns a compact result.
 
 use crate::arguments;
 use crate::run_result::{PythonResult, json_object};
@@ -29,7 +29,7 @@ struct ExecutePythonArguments {
     timeout: Option<u64>,
 }
 
-/// A call that was understood.
+/// A parsed call.
 pub(crate) struct ExecutePythonCall {
     pub(crate) session: Option<SandboxId>,
     pub(crate) request: ExecuteRequest,
@@ -41,8 +41,8 @@ impl ExecutePythonCall {
         let ExecutePythonArguments { code, files, session, visuals, timeout } =
             arguments::parse_arguments(given, &input_schema())?;
         if code.trim().is_empty() {
-            let fault = Error::new(ErrorCode::ArgsInvalid, "the argument \"code\" is empty");
-            return Err(fault.hint("send a complete Python script"));
+            let error = Error::new(ErrorCode::ArgsInvalid, "the argument \"code\" is empty");
+            return Err(error.hint("send a complete Python script"));
         }
         let milliseconds = timeout.map(|seconds| seconds.saturating_mul(1000));
         let files = files.unwrap_or_default();

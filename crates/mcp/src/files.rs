@@ -1,4 +1,4 @@
-//! Files of a session: listed, read and written by name.
+//! Tools that list, read and write the files of a session.
 
 use crate::arguments;
 use crate::create_session::structured_result;
@@ -16,7 +16,7 @@ pub(crate) const LIST: &str = "list_files";
 pub(crate) const READ: &str = "read_file";
 pub(crate) const WRITE: &str = "write_file";
 
-/// What a model can take in at once; more is read in parts by code.
+/// As much as a model can read at once; code reads larger files in parts.
 const READ_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Debug, Deserialize)]
@@ -67,7 +67,7 @@ pub(crate) async fn read(
     }
     let content = tokio::task::spawn_blocking(move || {
         let mut content = Vec::new();
-        // It may grow while it is read.
+        // The file may grow while it is read.
         file.take(READ_BYTES_MAX).read_to_end(&mut content).map(|_| content)
     });
     let unreadable =
@@ -77,7 +77,7 @@ pub(crate) async fn read(
     Ok(file_content(&name, content))
 }
 
-/// Text as text, a picture as a picture, anything else as base64.
+/// Returns text as text, an image as an image, any other file as base64.
 fn file_content(name: &str, content: Vec<u8>) -> CallToolResult {
     match String::from_utf8(content) {
         Ok(text) => structured_result(json!({"name": name, "text": text})),

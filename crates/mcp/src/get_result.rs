@@ -1,5 +1,4 @@
-//! `get_result`: what came of a run that was not waited for, such as one that a person has allowed
-//! later.
+//! `get_result`: returns the result of an earlier execution, such as one that was approved later.
 
 use crate::arguments;
 use crate::run_result::{ResultFormat, json_object};

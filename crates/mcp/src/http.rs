@@ -1,4 +1,4 @@
-//! Streamable HTTP, behind a door that has already looked at the host, the origin and the key.
+//! Streamable HTTP transport. The API layer has already checked the host, the origin and the key.
 
 use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::SessionManager;
@@ -9,23 +9,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use types::{PrincipalId, WorkspaceId};
 
-/// Code of 4 MiB, twice over for how JSON writes it.
+/// Code of 4 MiB, doubled for JSON escapes.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// A question to a person may stay open for a day, and what asks it with it.
+/// An approval may stay open for a day, and so may the call that waits for it.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// Sessions of the legacy revision that one principal has at once, unless the operator says otherwise.
+/// Default limit of legacy-revision sessions per principal.
 pub const SESSIONS_PER_PRINCIPAL: usize = 64;
-/// Sessions of the legacy revision at once, of all principals: each holds a task and two queues.
+/// Limit of legacy-revision sessions of all principals: each holds a task and two queues.
 const SESSIONS_TOTAL_MAX: usize = 4_096;
-/// The part of them that one workspace can have, so that many principals of one do not use up those of
-/// the others.
+/// Limit per workspace, so that many principals of one workspace do not use up the sessions of the
+/// others.
 const OF_WORKSPACE_MAX: usize = SESSIONS_TOTAL_MAX / 4;
-/// From the beginning of a session to the moment at which it is somebody's.
+/// Time from the start of a session until it must have an owner.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn streamable_http_service<H: ServerHandler + Clone>(
-    door: H,
+    server: H,
     sessions: &McpSessions,
 ) -> StreamableHttpService<H, LocalSessionManager> {
     let config = StreamableHttpServerConfig::default()
@@ -33,21 +33,21 @@ pub fn streamable_http_service<H: ServerHandler + Clone>(
         .disable_allowed_origins()
         .with_sse_keep_alive(Some(KEEP_ALIVE))
         .with_max_request_body_bytes(BODY_BYTES_MAX);
-    StreamableHttpService::new(move || Ok(door.clone()), Arc::clone(&sessions.manager), config)
+    StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions.manager), config)
 }
 
-/// The sessions of the older era, and whose they are. They are of the protocol, and have nothing to
-/// do with those of Python.
+/// Sessions of the legacy revision and their owners. These are protocol sessions, unrelated to
+/// Python sessions.
 #[derive(Debug)]
 pub struct McpSessions {
     manager: Arc<LocalSessionManager>,
     owned: Mutex<HashMap<String, OwnedMcpSession>>,
-    /// Those that are nobody's yet, and since when that is known.
+    /// Sessions without an owner, and when they were first seen.
     orphans: Mutex<HashMap<String, Instant>>,
     limits: SessionLimits,
 }
 
-/// How many sessions there are at once. One more ends one that nobody uses, or is refused.
+/// Limits of concurrent sessions. A session over the limit evicts an idle one or is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
     pub of_principal: usize,
@@ -61,14 +61,14 @@ impl SessionLimits {
     }
 }
 
-/// Whoever has sessions.
+/// The owner of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionOwner {
     pub workspace: WorkspaceId,
     pub principal: PrincipalId,
 }
 
-/// There are as many sessions with calls under way as there may be.
+/// All sessions within the limit have calls in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooManyMcpSessions {
     OfPrincipal(usize),
@@ -80,11 +80,11 @@ pub enum TooManyMcpSessions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum McpSessionUse {
     Call,
-    /// Waits for what the server has to say.
+    /// Waits for messages of the server.
     Listen,
 }
 
-/// A request of a session that is under way, over when dropped.
+/// A request in flight on a session; released on drop.
 #[derive(Debug)]
 pub struct McpSessionGuard {
     sessions: Arc<McpSessions>,
@@ -131,7 +131,8 @@ impl McpSessions {
         self.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Uses a session, if it is this principal's. While it is used for a call it does not give way.
+    /// Uses a session, if it belongs to this principal. A session with a call in flight is not
+    /// evicted.
     pub fn begin_use(
         self: &Arc<Self>,
         id: &str,
@@ -155,7 +156,7 @@ impl McpSessions {
         self.owned().remove(id);
     }
 
-    /// Before one more is begun: ends one without a call, if there are too many.
+    /// Called before a new session: at a limit, evicts a session without a call in flight.
     pub async fn evict_if_full(&self, by: SessionOwner) -> Result<(), TooManyMcpSessions> {
         for nobodys in self.orphaned_sessions().await {
             self.close(nobodys).await;
@@ -168,11 +169,11 @@ impl McpSessions {
 
     pub async fn close(&self, id: String) {
         self.unregister(&id);
-        // It may have ended by itself.
+        // It may have ended on its own.
         let _ = self.manager.close_session(&id.into()).await;
     }
 
-    /// Those whose client went away before they were its own.
+    /// Sessions whose client disconnected before they got an owner.
     async fn orphaned_sessions(&self) -> Vec<String> {
         let all: Vec<String> =
             self.manager.sessions.read().await.keys().map(|id| id.to_string()).collect();
@@ -186,9 +187,9 @@ impl McpSessions {
         long.map(|(id, _)| id.clone()).collect()
     }
 
-    /// A session that has to end for another one: of those without a call first one to which nobody listens, and
-    /// then the one that was used longest ago. It is one of whoever is at a bound: the principal, the workspace,
-    /// or where all together are, the workspace that has the most.
+    /// Selects the session to evict. Among sessions without a call in flight, those without a
+    /// listener come first, then the least recently used. It belongs to the party at its limit: the
+    /// principal, the workspace or, at the total limit, the workspace with the most sessions.
     fn session_to_evict(&self, by: SessionOwner) -> Result<Option<String>, TooManyMcpSessions> {
         let owned = self.owned();
         let mut of_workspaces: HashMap<WorkspaceId, usize> = HashMap::new();
@@ -231,7 +232,7 @@ mod tests {
         }
     }
 
-    /// All have a call under way, so that none gives way.
+    /// All sessions have a call in flight, so none can be evicted.
     async fn busy(
         sessions: &Arc<McpSessions>,
         by: SessionOwner,
@@ -265,7 +266,7 @@ mod tests {
         );
         let others = busy(&sessions, owner(2, 20), 3).await;
         assert_eq!(others.len(), 3, "the harmless twin: another workspace");
-        // One without a call gives way to another one of the same workspace, and not to one of others.
+        // A session without a call is evicted for the same workspace, not for another one.
         calls.pop();
         assert!(sessions.session_to_evict(owner(1, 9)).unwrap().is_some());
         assert_eq!(sessions.session_to_evict(owner(3, 30)), Ok(None));

@@ -1,8 +1,8 @@
-//! The MCP door: operations of `service` as tools, resources and prompts, for clients of both eras
-//! of the protocol, over standard input and output or over HTTP.
+//! The MCP server: offers the operations of `service` as tools, resources and prompts, to clients
+//! of the legacy and the current revision, over stdio or HTTP.
 //!
-//! What code does is never a protocol error: a tool that fails has a result that says so. Who asks
-//! is known before a message is read, and nothing in a message can change it.
+//! Failing code is never a protocol error: the tool result reports it. The caller is authenticated
+//! before a message is read, and no message can change who it is.
 
 mod approval;
 mod arguments;

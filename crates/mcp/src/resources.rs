@@ -1,4 +1,5 @@
-//! Files of runs as resources: found by a link in a result, and read by whoever may see the run.
+//! Files of executions as resources: a result links to them, and callers who may see the execution
+//! can read them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,13 +11,13 @@ use service::{Caller, Service};
 use std::io::Read;
 use types::{Execution, ExecutionId};
 
-/// What may stand in a URI as it is.
+/// Characters that need no percent-encoding in a URI path.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b'~').remove(b'/');
 const PREFIX: &str = "belljar://executions/";
-/// Larger files are fetched over REST.
+/// Clients fetch larger files over REST.
 const READ_BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// What models can look at.
+/// Image types that models accept.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const PICTURES_MAX: usize = 8;
 const PICTURES_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -62,8 +63,8 @@ pub(crate) async fn read_resource(
     Ok(ReadResourceResult::new(vec![contents.with_mime_type(file.mime)]))
 }
 
-/// Pictures that code has saved, as its charts are shown: what it has saved is most often not open
-/// any more.
+/// Images that the code saved, shown like its charts: after saving a figure, code has usually
+/// closed it.
 pub(crate) async fn saved_images(
     service: &Service,
     caller: &Caller,

@@ -1,9 +1,9 @@
-//! What a run of a model has to ask a person while its client waits for it.
+//! Approvals that the run of a model needs while its client waits.
 //!
-//! A client of the older era is asked in the middle of the call, question by question. One of the
-//! newer era would have to end the call to ask, so it is told where the question can be answered,
-//! as one that cannot ask at all. No code runs before its answer, and no run waits for an answer
-//! that nobody can give.
+//! A client of the legacy revision is asked during the call, one approval at a time. A client of
+//! the current revision would have to end the call to ask, so it gets the URL of the approval, like
+//! a client without elicitation. No code runs before its approval, and no run waits for an approval
+//! that no principal can give.
 
 use crate::approval::{
     ApprovalElicitation, ElicitationOutcome, approve_elsewhere_error, elicit_approval,
@@ -17,11 +17,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use types::{Approval, ApprovalId, ApprovalState, Error, ErrorCode, Event, ExecutionId};
 
-/// Why nobody is asked through this client.
+/// Why this client was not asked.
 pub(crate) enum ElicitationFailure {
-    /// The run goes on when somebody has answered through another door.
+    /// The run continues when the approval is answered elsewhere.
     Elsewhere(Error),
-    /// Nobody can answer: the run has to be ended.
+    /// No principal can answer: the run must be cancelled.
     Unanswerable(Box<RequestError>),
 }
 
@@ -29,13 +29,13 @@ pub(crate) struct RunElicitations<'a> {
     pub(crate) service: &'a Arc<Service>,
     pub(crate) caller: &'a McpCaller,
     pub(crate) context: &'a RequestContext<RoleServer>,
-    /// Where somebody else can answer, if there is such a place.
+    /// URL where another principal can answer, if there is one.
     pub(crate) base_url: Option<&'a str>,
     pub(crate) run: ExecutionId,
 }
 
 impl RunElicitations<'_> {
-    /// Puts each question of the run to the client, and returns if that cannot be done.
+    /// Elicits each approval of the run; returns if that is not possible.
     pub(crate) async fn elicit_all(
         &self,
         events: impl Stream<Item = NumberedEvent>,
@@ -65,7 +65,7 @@ impl RunElicitations<'_> {
             return Ok(Some(ElicitationFailure::Unanswerable(Box::new(unanswered_error().into()))));
         };
         let answered = service.decide_as_requester(caller, id, decision).await;
-        // Somebody else may have been faster, and the run goes on with their answer.
+        // Another principal may have answered first; the run continues with that answer.
         let open = service.approval(caller, id)?.state == ApprovalState::Pending;
         if open { answered.map(|_| None) } else { Ok(None) }
     }
@@ -85,7 +85,8 @@ impl RunElicitations<'_> {
     }
 }
 
-/// A task asks nobody: one that would have to is ended, where there is no other door.
+/// A task elicits nothing: cancels a task that needs an approval if there is no other place to
+/// answer it.
 pub(crate) async fn cancel_if_approval_needed(
     service: Arc<Service>,
     caller: Arc<Caller>,
@@ -97,7 +98,7 @@ pub(crate) async fn cancel_if_approval_needed(
         let Event::Approval { approval_id } = *event else { continue };
         let asked = service.approval(&caller, approval_id);
         if asked.is_ok_and(|asked| asked.state == ApprovalState::Pending) {
-            // It has ended by itself if this is refused.
+            // This fails if the run has already ended.
             let _ = service.cancel_execution(&caller, run).await;
             return;
         }
@@ -112,7 +113,7 @@ fn unanswered_error() -> Error {
     .hint("go on without it, or ask the user whether to call it again")
 }
 
-/// For a client of the newer era that has Belljar to itself.
+/// Error for a client of the current revision that is the only client of this Belljar.
 fn cannot_elicit_during_call_error() -> Error {
     let message = "the run was ended: the user has to be asked before its code runs, and this client \
                    cannot ask in the middle of a call";

@@ -1,4 +1,4 @@
-//! What a run is answered with: a compact result, whatever became of it.
+//! Compact tool results of executions, for every outcome.
 
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Resource};
 use serde::Serialize;
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use service::RequestError;
 use types::{DisplayData, Error, ErrorCode, Execution, ExecutionStatus, OutputFile, OutputStream};
 
-/// What the seed calls a sandbox that cannot be had.
+/// The vendor document's error type for an unavailable sandbox.
 const UNREACHABLE: &str = "CodeSandboxUnreachable";
-/// Of a text, and of all lines of a log together: more than a model reads with attention.
+/// Limit of a text, and of all lines of a log together: more than a model reads with attention.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
 const SHORTER: &str = "print less, or write it to a file";
 const IMAGES: [&str; 3] = ["image/png", "image/jpeg", "image/svg+xml"];
@@ -30,8 +30,8 @@ pub(crate) struct PythonResultError {
 }
 
 impl From<&Error> for PythonResultError {
-    fn from(fault: &Error) -> Self {
-        let code = match (&fault.exception, &fault.code) {
+    fn from(error: &Error) -> Self {
+        let code = match (&error.exception, &error.code) {
             (Some(exception), _) => exception.clone(),
             (
                 None,
@@ -41,18 +41,18 @@ impl From<&Error> for PythonResultError {
             ) => UNREACHABLE.to_owned(),
             (None, code) => code.to_string(),
         };
-        let message = match model_hint(fault) {
-            Some(hint) => format!("{}; {hint}", fault.message),
-            None => fault.message.clone(),
+        let message = match model_hint(error) {
+            Some(hint) => format!("{}; {hint}", error.message),
+            None => error.message.clone(),
         };
-        let stack = fault.traceback.clone().unwrap_or_else(|| format!("{code}: {message}\n"));
+        let stack = error.traceback.clone().unwrap_or_else(|| format!("{code}: {message}\n"));
         Self { code, message, stack }
     }
 }
 
-/// What a model can do about it with the tools that it has here.
-fn model_hint(fault: &Error) -> Option<&str> {
-    match fault.code {
+/// A hint for the model that mentions only tools it has here.
+fn model_hint(error: &Error) -> Option<&str> {
+    match error.code {
         ErrorCode::TimeExceeded => Some("do less at once, or give more seconds in `timeout`"),
         ErrorCode::MemoryExceeded => {
             Some("use less memory: read and work through the data in parts")
@@ -61,20 +61,20 @@ fn model_hint(fault: &Error) -> Option<&str> {
         ErrorCode::SessionNotFound | ErrorCode::SessionExpired | ErrorCode::SessionLost => {
             Some("open another one with create_session")
         }
-        // An exception is told as Python tells it, but for what nobody could guess.
-        _ => match fault.exception.as_deref() {
-            None | Some("ModuleNotFoundError") => fault.hint.as_deref(),
+        // Report exceptions as Python does, with a hint only where the cause is not obvious.
+        _ => match error.exception.as_deref() {
+            None | Some("ModuleNotFoundError") => error.hint.as_deref(),
             Some(_) => None,
         },
     }
 }
 
 impl PythonResult {
-    pub(crate) fn from_error(fault: &Error) -> Self {
-        Self { error: Some(fault.into()), ..Self::default() }
+    pub(crate) fn from_error(error: &Error) -> Self {
+        Self { error: Some(error.into()), ..Self::default() }
     }
 
-    /// With what should be known besides, and no longer than a model can use.
+    /// Builds the result with warnings, truncated to a size that a model can use.
     pub(crate) fn from_execution(record: &Execution) -> Self {
         let mut answer = Self::untruncated(record);
         if let Value::String(result) = &mut answer.result {
@@ -87,12 +87,12 @@ impl PythonResult {
         answer
     }
 
-    /// What was assigned or returned goes before what was printed, which is a log then.
+    /// An assigned or returned value comes before the printed output, which then becomes the log.
     fn untruncated(record: &Execution) -> Self {
         if record.status != ExecutionStatus::Succeeded {
             let missing = || Error::new(ErrorCode::Cancelled, record.status.name());
-            let fault = record.error.clone().unwrap_or_else(missing);
-            return Self { logs: output_lines(record, None), ..Self::from_error(&fault) };
+            let error = record.error.clone().unwrap_or_else(missing);
+            return Self { logs: output_lines(record, None), ..Self::from_error(&error) };
         }
         if let Some(result) = execution_value(record) {
             return Self { result, logs: output_lines(record, None), error: None };
@@ -133,29 +133,29 @@ impl PythonResult {
     }
 }
 
-/// A tool error that is no run: it is told in the same form.
+/// A tool error without an execution, in the same form.
 pub(crate) fn error_result(refused: &RequestError) -> CallToolResult {
     PythonResult::from_error(&refused.error).into_result()
 }
 
-/// The result of a call that never came to a door.
-pub fn undelivered_result(fault: Error) -> Value {
-    serde_json::to_value(error_result(&fault.into())).unwrap_or_default()
+/// The result of a call that never reached an MCP server.
+pub fn undelivered_result(error: Error) -> Value {
+    serde_json::to_value(error_result(&error.into())).unwrap_or_default()
 }
 
-/// How a record is told to whoever has called.
+/// Form of a tool result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ResultFormat {
-    /// As `execute_python` does.
+    /// The form of `execute_python`.
     Python { visuals: bool },
-    /// As a tool of the workspace does.
+    /// The form of a workspace tool.
     ToolValue,
-    /// As `code_execution` does.
+    /// The form of `code_execution`.
     Code,
 }
 
 impl ResultFormat {
-    /// As the call would have been answered.
+    /// The form that the original call would have had.
     pub(crate) fn for_execution(record: &Execution) -> Self {
         match record.tool {
             _ if record.entry == agent::CODE_EXECUTION => Self::Code,
@@ -177,7 +177,7 @@ impl ResultFormat {
     }
 }
 
-/// The answer to a run, with links to its files and, if they were asked for, its images.
+/// The result of an execution, with links to its files and, if requested, its images.
 fn python_tool_result(record: &Execution, visuals: bool) -> CallToolResult {
     let mut result = PythonResult::from_execution(record).into_result();
     result.content.extend(file_links(record));
@@ -194,7 +194,7 @@ pub(crate) fn file_links(record: &Execution) -> impl Iterator<Item = ContentBloc
             .with_size(file.size);
         ContentBlock::resource_link(resource)
     };
-    // A file without an address was not kept.
+    // A file without a URL was not stored.
     record.files_out.iter().filter(|file| file.url.is_some()).map(link)
 }
 
@@ -213,7 +213,7 @@ fn encoded(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// Takes the middle out of a text that is too long, and says so.
+/// Cuts the middle out of a text that is too long, and marks the cut.
 fn truncate_middle(text: &mut String) {
     if text.len() <= TEXT_BYTES_MAX {
         return;
@@ -242,7 +242,7 @@ fn truncate_lines(lines: &mut Vec<String>) {
     lines.splice(from..to, [note]);
 }
 
-/// The value as JSON, or else as Python shows it.
+/// The value as JSON, or else its `repr`.
 fn execution_value(record: &Execution) -> Option<Value> {
     let shown = record.results.iter().find(|rich| rich.main);
     let shown = shown.and_then(|rich| rich.data.get("text/plain")).cloned();

@@ -1,4 +1,4 @@
-//! What a client can ask, and who answers it.
+//! The MCP server: dispatches the requests of a client.
 
 use crate::approval::{self, ApprovalElicitation, CalledTool};
 use crate::caller::McpCaller;
@@ -27,31 +27,31 @@ const INSTRUCTIONS: &str = "Python in an isolated sandbox: compute with execute_
 Pass files by URL and never paste their content. Read the traceback of a failure, correct the code and run \
 it again, at most twice. Never invent a result.";
 
-/// Between two looks whether a client that waits for news is still there.
+/// Interval between checks whether a subscribed client is still connected.
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How this door behaves.
+/// Options of the MCP server.
 #[derive(Debug, Clone)]
 pub struct McpOptions {
-    /// A call that takes longer becomes a task, for clients that take tasks.
+    /// A call that takes longer becomes a task, for clients that support tasks.
     pub task_after: Duration,
-    /// Where people find what a client cannot show; absent if there is no such place.
+    /// URL where users answer approvals that a client cannot show; absent if there is none.
     pub base_url: Option<String>,
 }
 
-/// One for a client, or one for each request.
+/// One instance per client, or per request.
 #[derive(Debug)]
 pub struct McpServer {
     service: Arc<Service>,
     agents: Arc<Agents>,
-    /// The only one who can be asking, where there is only one.
+    /// The caller, if the process has only one.
     fixed_caller: Option<McpCaller>,
     options: McpOptions,
-    /// Its client is told of changes already.
+    /// Whether the client is already notified of tool changes.
     notifies_tool_changes: AtomicBool,
 }
 
-/// For another client.
+/// Creates an instance for another client.
 impl Clone for McpServer {
     fn clone(&self) -> Self {
         Self::new(Arc::clone(&self.agents), self.fixed_caller.clone(), self.options.clone())
@@ -76,47 +76,48 @@ impl McpServer {
         McpCaller::from_extensions(&context.extensions, self.fixed_caller.as_ref())
     }
 
-    /// For a client that can come back for what it was promised.
+    /// The delay after which a call becomes a task; `None` if the client does not support tasks.
     fn task_after(&self, context: &Context) -> Option<Duration> {
         let can = context.client_capabilities().is_some_and(|can| can.supports_tasks());
         can.then_some(self.options.task_after)
     }
 
-    /// A run that may become a task is on record before it starts: its id is told while it runs.
-    fn submit_options(&self, asker: &McpCaller, context: &Context) -> SubmitOptions {
+    /// A run that may become a task is recorded before it starts, since its id is sent while it
+    /// runs.
+    fn submit_options(&self, mcp_caller: &McpCaller, context: &Context) -> SubmitOptions {
         let announced = self.task_after(context).is_some();
         SubmitOptions {
             announce_id: announced,
-            concurrency_permit: asker.request_permit.clone(),
+            concurrency_permit: mcp_caller.request_permit.clone(),
             ..SubmitOptions::default()
         }
     }
 
     async fn run_python(
         &self,
-        asker: &McpCaller,
+        mcp_caller: &McpCaller,
         script: execute_python::ExecutePythonCall,
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
         let execute_python::ExecutePythonCall { session, request, visuals } = script;
-        let manner = self.submit_options(asker, context);
-        let asked = self.service.execute(&asker.caller, session, request, manner).await?;
-        self.await_submitted(asker, asked, ResultFormat::Python { visuals }, context).await
+        let manner = self.submit_options(mcp_caller, context);
+        let asked = self.service.execute(&mcp_caller.caller, session, request, manner).await?;
+        self.await_submitted(mcp_caller, asked, ResultFormat::Python { visuals }, context).await
     }
 
     async fn run_code_execution(
         &self,
-        asker: &McpCaller,
+        mcp_caller: &McpCaller,
         given: Option<JsonObject>,
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
         let request = code_execution::parse_request(given)?;
-        let manner = self.submit_options(asker, context);
-        let attached = self.agents.code_execution(&asker.caller, request, manner).await?;
+        let manner = self.submit_options(mcp_caller, context);
+        let attached = self.agents.code_execution(&mcp_caller.caller, request, manner).await?;
         let (service, address) = (&self.service, self.options.base_url.as_deref());
         let questions = RunElicitations {
             service,
-            caller: asker,
+            caller: mcp_caller,
             context,
             base_url: address,
             run: attached.id(),
@@ -124,17 +125,17 @@ impl McpServer {
         let (asks, later) = (questions.elicit_all(attached.subscribe()), attached.subscribe());
         let came = wait_for_execution(attached, context, self.task_after(context), asks).await;
         if let (WaitOutcome::Task(run), None) = (&came, address) {
-            let (service, caller) = (Arc::clone(service), Arc::clone(&asker.caller));
+            let (service, caller) = (Arc::clone(service), Arc::clone(&mcp_caller.caller));
             tokio::spawn(run_elicitations::cancel_if_approval_needed(
                 service, caller, run.id, later,
             ));
         }
-        Ok(self.render_outcome(asker, came, ResultFormat::Code).await)
+        Ok(self.render_outcome(mcp_caller, came, ResultFormat::Code).await)
     }
 
     async fn run_workspace_tool(
         &self,
-        asker: &McpCaller,
+        mcp_caller: &McpCaller,
         tool: types::Tool,
         given: Option<JsonObject>,
         context: &Context,
@@ -146,26 +147,26 @@ impl McpServer {
             files: Vec::new(),
             limits: types::LimitsRequest::default(),
         };
-        let manner = self.submit_options(asker, context);
-        let asked = self.service.call_tool(&asker.caller, tool.id, call, manner).await?;
-        self.await_submitted(asker, asked, ResultFormat::ToolValue, context).await
+        let manner = self.submit_options(mcp_caller, context);
+        let asked = self.service.call_tool(&mcp_caller.caller, tool.id, call, manner).await?;
+        self.await_submitted(mcp_caller, asked, ResultFormat::ToolValue, context).await
     }
 
     async fn await_submitted(
         &self,
-        asker: &McpCaller,
+        mcp_caller: &McpCaller,
         asked: Submitted,
         shown: ResultFormat,
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
         match asked {
             Submitted::Started(attached) => {
-                Ok(self.await_execution(asker, attached, shown, context).await)
+                Ok(self.await_execution(mcp_caller, attached, shown, context).await)
             }
             Submitted::AwaitingApproval(execution, _) => {
                 let question = ApprovalElicitation {
                     service: &self.service,
-                    caller: asker,
+                    caller: mcp_caller,
                     format: shown,
                     context,
                 };
@@ -176,7 +177,7 @@ impl McpServer {
 
     async fn await_execution(
         &self,
-        asker: &McpCaller,
+        mcp_caller: &McpCaller,
         attached: ExecutionHandle,
         shown: ResultFormat,
         context: &Context,
@@ -184,12 +185,12 @@ impl McpServer {
         let never_asks = std::future::pending();
         let came =
             wait_for_execution(attached, context, self.task_after(context), never_asks).await;
-        self.render_outcome(asker, came, shown).await
+        self.render_outcome(mcp_caller, came, shown).await
     }
 
     async fn render_outcome(
         &self,
-        asker: &McpCaller,
+        mcp_caller: &McpCaller,
         came: WaitOutcome,
         shown: ResultFormat,
     ) -> CallToolResponse {
@@ -197,7 +198,7 @@ impl McpServer {
             WaitOutcome::Ended(Ok(record)) => {
                 let mut result = shown.render(&record);
                 if shown.has_visuals() {
-                    let caller = &asker.caller;
+                    let caller = &mcp_caller.caller;
                     result
                         .content
                         .extend(resources::saved_images(&self.service, caller, &record).await);
@@ -208,7 +209,7 @@ impl McpServer {
                 error_result(&problem).into()
             }
             WaitOutcome::Task(record) => task::create_task_result(&record).into(),
-            // Nobody hears it.
+            // No client reads this response.
             WaitOutcome::Cancelled(id) => {
                 CallToolResult::error(vec![ContentBlock::text(format!("{id} was cancelled"))])
                     .into()
@@ -216,11 +217,11 @@ impl McpServer {
         }
     }
 
-    /// Carries out the answer that a client of the newer era has come back with, if it has one: to a
-    /// question that was about this very call.
+    /// Applies the answer in a repeated call of a client of the current revision, if there is one.
+    /// The answer must belong to an approval of exactly this call.
     async fn resume_approval(
         &self,
-        asker: &McpCaller,
+        mcp_caller: &McpCaller,
         request: &CallToolRequestParams,
         called: CalledTool<'_>,
         context: &Context,
@@ -231,13 +232,13 @@ impl McpServer {
         else {
             return Ok(None);
         };
-        let asked = self.service.approval_from_elicitation(&asker.caller, ticket);
+        let asked = self.service.approval_from_elicitation(&mcp_caller.caller, ticket);
         let asked = asked
             .filter(|asked| called.matches(asked))
             .ok_or_else(approval::invalid_state_error)?;
         let question = ApprovalElicitation {
             service: &self.service,
-            caller: asker,
+            caller: mcp_caller,
             format: called.result_format(),
             context,
         };
@@ -246,57 +247,60 @@ impl McpServer {
 
     async fn call_python(
         &self,
-        asker: &McpCaller,
+        mcp_caller: &McpCaller,
         request: &CallToolRequestParams,
         context: &Context,
     ) -> Result<Result<CallToolResponse, RequestError>, ErrorData> {
         let script = match execute_python::ExecutePythonCall::parse(request.arguments.clone()) {
             Ok(script) => script,
-            Err(fault) => return Ok(Err(fault.into())),
+            Err(error) => return Ok(Err(error.into())),
         };
-        match self.resume_approval(asker, request, CalledTool::Python(&script), context).await? {
+        match self
+            .resume_approval(mcp_caller, request, CalledTool::Python(&script), context)
+            .await?
+        {
             Some(answer) => Ok(answer),
-            None => Ok(self.run_python(asker, script, context).await),
+            None => Ok(self.run_python(mcp_caller, script, context).await),
         }
     }
 
     async fn call_workspace_tool(
         &self,
-        asker: &McpCaller,
+        mcp_caller: &McpCaller,
         request: &CallToolRequestParams,
         context: &Context,
     ) -> Result<Result<CallToolResponse, RequestError>, ErrorData> {
-        let found = self.service.callable_tool(&asker.caller, &request.name);
+        let found = self.service.callable_tool(&mcp_caller.caller, &request.name);
         let found = found.map_err(|problem| internal_error(&problem))?;
         let tool = found.ok_or_else(|| unknown_tool_error(&request.name))?;
         let given = request.arguments.clone();
         let called = CalledTool::Tool(&tool, given.as_ref());
-        match self.resume_approval(asker, request, called, context).await? {
+        match self.resume_approval(mcp_caller, request, called, context).await? {
             Some(answer) => Ok(answer),
-            None => Ok(self.run_workspace_tool(asker, tool, given, context).await),
+            None => Ok(self.run_workspace_tool(mcp_caller, tool, given, context).await),
         }
     }
 
     async fn find_task(&self, id: &str, context: &Context) -> Result<Execution, ErrorData> {
-        let asker = self.caller(context)?;
-        let found = self.service.execution(&asker.caller, task::parse_task_id(id)?).await;
+        let mcp_caller = self.caller(context)?;
+        let found = self.service.execution(&mcp_caller.caller, task::parse_task_id(id)?).await;
         found.map_err(|_| task::task_not_found(id))
     }
 
-    async fn available_tools(&self, asker: &McpCaller) -> Result<Vec<Tool>, RequestError> {
+    async fn available_tools(&self, mcp_caller: &McpCaller) -> Result<Vec<Tool>, RequestError> {
         let mut listed = vec![execute_python::tool(), create_session::tool(), get_result::tool()];
         listed.extend(files::tools());
         if self.agents.has_models() {
             listed.push(code_execution::tool());
         }
         let ours: Vec<_> = listed.iter().map(|tool| tool.name.clone()).collect();
-        let theirs = self.service.callable_tools(&asker.caller).await?.into_iter();
+        let theirs = self.service.callable_tools(&mcp_caller.caller).await?.into_iter();
         listed.extend(
             theirs
                 .filter(|tool| !ours.contains(&tool.name.as_str().into()))
                 .map(tools::tool_definition),
         );
-        // The same list is the same text, which a client may have paid for already.
+        // A stable order gives equal text, which a client may have in its prompt cache.
         listed.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(listed)
     }
@@ -310,7 +314,7 @@ fn internal_error(refused: &RequestError) -> ErrorData {
     ErrorData::internal_error(refused.error.message.clone(), None)
 }
 
-/// Tells a client that it should list the tools again, until it has gone.
+/// Notifies a client of tool changes until it disconnects.
 async fn notify_tool_changes(service: Arc<Service>, caller: Arc<Caller>, peer: Peer<RoleServer>) {
     let mut news = std::pin::pin!(service.tool_changes(&caller));
     while !peer.is_transport_closed() {
@@ -347,9 +351,9 @@ impl ServerHandler for McpServer {
         _: Option<PaginatedRequestParams>,
         context: Context,
     ) -> Result<ListToolsResult, ErrorData> {
-        let asker = self.caller(&context)?;
+        let mcp_caller = self.caller(&context)?;
         let tools =
-            self.available_tools(&asker).await.map_err(|problem| internal_error(&problem))?;
+            self.available_tools(&mcp_caller).await.map_err(|problem| internal_error(&problem))?;
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -358,11 +362,11 @@ impl ServerHandler for McpServer {
         request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        let asker = self.caller(&context)?;
-        let (service, caller) = (&self.service, &asker.caller);
+        let mcp_caller = self.caller(&context)?;
+        let (service, caller) = (&self.service, &mcp_caller.caller);
         let given = request.arguments.clone();
         let answer = match request.name.as_ref() {
-            execute_python::NAME => self.call_python(&asker, &request, &context).await?,
+            execute_python::NAME => self.call_python(&mcp_caller, &request, &context).await?,
             create_session::CREATE => {
                 create_session::create_session(service, caller, given).await.map(Into::into)
             }
@@ -371,9 +375,9 @@ impl ServerHandler for McpServer {
             files::READ => files::read(service, caller, given).await.map(Into::into),
             files::WRITE => files::write(service, caller, given).await.map(Into::into),
             name if self.agents.has_models() && code_execution::is_code_execution(name) => {
-                self.run_code_execution(&asker, given, &context).await
+                self.run_code_execution(&mcp_caller, given, &context).await
             }
-            _ => self.call_workspace_tool(&asker, &request, &context).await?,
+            _ => self.call_workspace_tool(&mcp_caller, &request, &context).await?,
         };
         Ok(answer.unwrap_or_else(|problem| error_result(&problem).into()))
     }
@@ -399,11 +403,13 @@ impl ServerHandler for McpServer {
         request: ReadResourceRequestParams,
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let asker = self.caller(&context)?;
+        let mcp_caller = self.caller(&context)?;
         if let Some(contents) = skills::read_file(&request.uri) {
             return Ok(ReadResourceResult::new(vec![contents]).into());
         }
-        resources::read_resource(&self.service, &asker.caller, &request.uri).await.map(Into::into)
+        resources::read_resource(&self.service, &mcp_caller.caller, &request.uri)
+            .await
+            .map(Into::into)
     }
 
     async fn list_prompts(
@@ -431,7 +437,7 @@ impl ServerHandler for McpServer {
         Ok(GetTaskResult::new(task::detailed_task(&execution)))
     }
 
-    /// No task of ours asks for anything, so every answer is one to be ignored.
+    /// No task of Belljar requests input, so every answer is ignored.
     async fn update_task(
         &self,
         request: UpdateTaskParams,
@@ -445,9 +451,9 @@ impl ServerHandler for McpServer {
         request: CancelTaskParams,
         context: Context,
     ) -> Result<(), ErrorData> {
-        let asker = self.caller(&context)?;
+        let mcp_caller = self.caller(&context)?;
         let id = task::parse_task_id(&request.task_id)?;
-        let cancelled = self.service.cancel_execution(&asker.caller, id).await;
+        let cancelled = self.service.cancel_execution(&mcp_caller.caller, id).await;
         cancelled.map(drop).map_err(|_| task::task_not_found(&request.task_id))
     }
 
@@ -455,13 +461,13 @@ impl ServerHandler for McpServer {
         if self.notifies_tool_changes.swap(true, Ordering::Relaxed) {
             return;
         }
-        if let Ok(asker) =
+        if let Ok(mcp_caller) =
             McpCaller::from_extensions(&context.extensions, self.fixed_caller.as_ref())
         {
-            // Without their place: listening is no request that is under way.
+            // Without the rate-limit permit: a subscription is no request in flight.
             tokio::spawn(notify_tool_changes(
                 Arc::clone(&self.service),
-                asker.caller,
+                mcp_caller.caller,
                 context.peer,
             ));
         }
@@ -475,8 +481,8 @@ impl ServerHandler for McpServer {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let asker = self.caller(context.request_context())?;
-        let mut news = std::pin::pin!(self.service.tool_changes(&asker.caller));
+        let mcp_caller = self.caller(context.request_context())?;
+        let mut news = std::pin::pin!(self.service.tool_changes(&mcp_caller.caller));
         loop {
             tokio::select! {
                 () = context.cancelled() => return Ok(()),

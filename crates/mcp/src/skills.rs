@@ -1,5 +1,5 @@
-//! The skills that ship: as prompts for people who choose one, and as resources for clients that
-//! read them.
+//! The built-in skills: as prompts for users who select one, and as resources for clients that read
+//! them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -46,7 +46,7 @@ fn file_resources(skill: &Skill) -> Vec<Resource> {
     listed.iter().map(resource).collect()
 }
 
-/// Nothing if it is no file of a skill.
+/// Returns `None` if the URI is not a file of a skill.
 pub(crate) fn read_file(uri: &str) -> Option<ResourceContents> {
     let (name, path) = uri.strip_prefix(PREFIX)?.split_once('/')?;
     let content = Skill::built_in(name)?.read(path).ok()?;

@@ -1,7 +1,7 @@
-//! Standard input and output, for one client. Nothing else may write there.
+//! The stdio transport, for one client. Nothing else may write to standard output.
 //!
-//! A client that says no more is still told what it asked for before, if that does not take too
-//! long. One that listens no more is gone, which is for the caller to see.
+//! A client that closes its end still gets the responses to its earlier requests, within a time
+//! limit. A client that reads no more is gone, which the caller of this module detects.
 
 use crate::server::McpServer;
 use rmcp::model::{ClientNotification, ClientRequest, JsonRpcMessage, RequestId};
@@ -17,30 +17,31 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// Returns when the client has closed its end, and has its answers or `patience` is over.
-pub async fn serve_stdio(door: McpServer, patience: Duration) -> Result<(), String> {
+/// Returns when the client has closed its end and has its responses, or when `patience` has passed.
+pub async fn serve_stdio(server: McpServer, patience: Duration) -> Result<(), String> {
     let (input, output) = stdio_pipes();
     let given_up = CancellationToken::new();
     let client = StdioTransport {
-        // The end of the input is the end of its last line.
+        // The end of the input terminates the last line.
         lines: AsyncRwTransport::new(input.chain(b"\n"), output),
         pending_requests: Arc::default(),
         drain_timeout: patience,
         drain_deadline: None,
         cancelled: given_up.clone(),
     };
-    let running = door.serve_with_ct(client, given_up).await.map_err(|error| error.to_string())?;
+    let running =
+        server.serve_with_ct(client, given_up).await.map_err(|error| error.to_string())?;
     running.waiting().await.map(drop).map_err(|error| error.to_string())
 }
 
 struct StdioTransport {
     lines: AsyncRwTransport<RoleServer, Chain<StdioReader, &'static [u8]>, StdioWriter>,
-    /// Requests that will be answered, and are not yet.
+    /// Requests that are not answered yet.
     pending_requests: Arc<watch::Sender<HashSet<RequestId>>>,
     drain_timeout: Duration,
-    /// Since when it says no more, and the patience from there.
+    /// Set when the client closes its end: that time plus the time limit.
     drain_deadline: Option<Instant>,
-    /// Ends what is still under way.
+    /// Cancels requests in flight.
     cancelled: CancellationToken,
 }
 
@@ -70,7 +71,7 @@ fn mark_answered(open: &watch::Sender<HashSet<RequestId>>, id: &RequestId) {
     });
 }
 
-/// Whoever subscribes is answered when they are gone, and not before.
+/// A subscription is answered only when the client is gone.
 fn expects_answer(request: &ClientRequest) -> bool {
     !matches!(request, ClientRequest::SubscriptionsListenRequest(_))
 }
@@ -97,7 +98,7 @@ impl Transport<RoleServer> for StdioTransport {
         }
     }
 
-    /// May be dropped and called again at any moment.
+    /// Cancel-safe: may be dropped and called again.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         let until = match self.drain_deadline {
             Some(until) => until,
@@ -110,9 +111,9 @@ impl Transport<RoleServer> for StdioTransport {
             },
         };
         let mut open = self.pending_requests.subscribe();
-        // Whether answered or not, it is over.
+        // With or without all responses, the connection ends.
         let _ = timeout_at(until, open.wait_for(HashSet::is_empty)).await;
-        // A client that has closed is waited for; one that is given up is not.
+        // The service would wait for a closed client, so cancel it.
         self.cancelled.cancel();
         std::future::pending().await
     }

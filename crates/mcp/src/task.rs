@@ -1,5 +1,5 @@
-//! Runs that outlast a request: a task is an execution, found by its id in the records, also after
-//! a restart.
+//! Executions that outlast a request. A task is an execution, found by its id in the records, even
+//! after a restart.
 
 use crate::run_result::ResultFormat;
 use rmcp::ErrorData;
@@ -7,7 +7,7 @@ use rmcp::model::{CreateTaskResult, DetailedTask, JsonObject, Task, TaskPayload,
 use serde_json::{Value, json};
 use types::{Execution, ExecutionId, ExecutionStatus};
 
-/// Short enough that a person who waits does not notice.
+/// Short enough that a waiting person does not notice.
 const POLL_MILLISECONDS: u64 = 1_000;
 
 pub(crate) fn create_task_result(execution: &Execution) -> CreateTaskResult {
@@ -30,7 +30,7 @@ pub(crate) fn detailed_task(execution: &Execution) -> DetailedTask {
     DetailedTask::new(task(execution, payload.status()), payload)
 }
 
-/// As the call would have been answered.
+/// The result that the original call would have had.
 fn completed_result(execution: &Execution) -> JsonObject {
     match serde_json::to_value(ResultFormat::for_execution(execution).render(execution)) {
         Ok(Value::Object(result)) => result,

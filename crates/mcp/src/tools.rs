@@ -1,11 +1,11 @@
-//! Tools of the workspace, each with its own schema. Only those that the key may use are shown.
+//! Tools of the workspace, each with its own schema. Only tools that the caller may use are listed.
 
 use crate::run_result::{PythonResult, file_links, image_block, json_object};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use types::Execution;
 
-/// How a tool of the workspace is shown to a model.
+/// The definition of a workspace tool for a model.
 pub(crate) fn tool_definition(tool: types::Tool) -> Tool {
     let annotations = ToolAnnotations::with_title(tool.name.clone()).open_world(false);
     let shown = Tool::new(tool.name, tool.description, json_object(tool.input_schema));
@@ -16,9 +16,9 @@ pub(crate) fn tool_definition(tool: types::Tool) -> Tool {
     }
 }
 
-/// Clients of the older era take nothing but an object, so every value is in one.
+/// Clients of the legacy revision accept only objects, so every value is wrapped in one.
 fn wrap_schema(mut schema: Value) -> JsonObject {
-    // References of a schema are from its root, which moves down by two.
+    // References are relative to the root of the schema, which moves down two levels.
     let definitions = schema.as_object_mut().and_then(|schema| schema.remove("$defs"));
     let mut wrapped = json_object(json!({
         "type": "object",
@@ -29,18 +29,18 @@ fn wrap_schema(mut schema: Value) -> JsonObject {
     wrapped
 }
 
-/// The value that a tool has returned, with links to its files and, as it may be all that a tool
-/// is for, its charts.
+/// The return value of a tool, with links to its files, and its charts, which may be the tool's
+/// whole purpose.
 pub(crate) fn tool_result(record: &Execution) -> CallToolResult {
     let answer = PythonResult::from_execution(record);
     if answer.error.is_some() {
-        // Its schema speaks of values only.
+        // The output schema describes values only.
         let mut result = answer.into_result();
         result.structured_content = None;
         return result;
     }
     let value = record.value.clone().unwrap_or_default();
-    // Text is read by a model, which needs no quotes around it.
+    // The model reads the text, which needs no quotes.
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
     result.structured_content = Some(json!({"result": value}));

@@ -1,5 +1,5 @@
-//! A run while somebody waits for it: its output is told as progress, and whoever goes away ends
-//! it.
+//! Waits for an execution: reports its output as progress, and cancels it when the client
+//! disconnects.
 
 use crate::run_elicitations::ElicitationFailure;
 use futures_util::{FutureExt, StreamExt};
@@ -10,22 +10,21 @@ use service::{ExecutionHandle, RequestError};
 use std::time::Duration;
 use types::{Event, Execution, ExecutionId};
 
-/// What one message of progress has at most: more than a person reads at once, and little to hold
-/// for each call.
+/// Limit of one progress message: more than a person reads at once, and little memory per call.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// How a run came back.
+/// Outcome of waiting for an execution.
 pub(crate) enum WaitOutcome {
     Ended(Result<Execution, RequestError>),
-    /// It goes on, and is asked for by its id.
+    /// It continues; the client asks for it by its id.
     Task(Execution),
-    /// Nobody waits any more.
+    /// The client no longer waits.
     Cancelled(ExecutionId),
-    /// A person has to be asked, and not through this client.
+    /// It needs an approval that cannot be elicited through this client.
     Blocked(RequestError),
 }
 
-/// What a wait has ended with.
+/// What ended the wait.
 enum WaitEnd {
     Ended,
     TaskTimeout,
@@ -33,7 +32,8 @@ enum WaitEnd {
     Blocked(ElicitationFailure),
 }
 
-/// Waits for the end, or until it is `stuck`. `task_after` is for clients that can ask again later.
+/// Waits for the end of an execution, or until `stuck`. `task_after` is for clients that can ask
+/// again later.
 pub(crate) async fn wait_for_execution(
     attached: ExecutionHandle,
     context: &RequestContext<RoleServer>,
@@ -53,7 +53,7 @@ pub(crate) async fn wait_for_execution(
     };
     if let Some(telling) = telling {
         match &until {
-            // What was printed is told before the answer is.
+            // Send the remaining output before the result.
             WaitEnd::Ended => drop(telling.await),
             WaitEnd::TaskTimeout | WaitEnd::Cancelled | WaitEnd::Blocked(_) => telling.abort(),
         }
@@ -62,9 +62,9 @@ pub(crate) async fn wait_for_execution(
         WaitEnd::Ended => WaitOutcome::Ended(attached.wait().await),
         WaitEnd::TaskTimeout => WaitOutcome::Task(attached.detach()),
         WaitEnd::Cancelled => WaitOutcome::Cancelled(id),
-        WaitEnd::Blocked(ElicitationFailure::Elsewhere(fault)) => {
+        WaitEnd::Blocked(ElicitationFailure::Elsewhere(error)) => {
             attached.detach();
-            WaitOutcome::Blocked(fault.into())
+            WaitOutcome::Blocked(error.into())
         }
         WaitEnd::Blocked(ElicitationFailure::Unanswerable(refused)) => {
             WaitOutcome::Blocked(*refused)
@@ -79,8 +79,8 @@ async fn sleep_if_some(patience: Option<Duration>) {
     }
 }
 
-/// Told as it comes, in whole lines; what has come by the time that the client has taken the last
-/// message is the next one, so that it can be slow and is still told everything.
+/// Reports output in whole lines as it arrives. While the client reads a message, output collects
+/// for the next one, so a slow client still gets everything.
 async fn report_progress(
     events: impl futures_util::Stream<Item = service::NumberedEvent>,
     peer: Peer<RoleServer>,
@@ -114,13 +114,13 @@ fn append_event(heard: &mut String, event: &Event) {
             let ended = round.error.as_deref().unwrap_or("successful");
             heard.push_str(&format!("round {}: {}: {ended}\n", round.number, round.step));
         }
-        // What ends ends its last line.
+        // The end of the output terminates the last line.
         Event::End { .. } if !heard.is_empty() && !heard.ends_with('\n') => heard.push('\n'),
         _ => {}
     }
 }
 
-/// As many whole lines as a message can have; a longer one comes in parts.
+/// Takes as many whole lines as fit into a message; a longer line is split.
 fn next_message(heard: &mut String) -> Option<String> {
     let most = heard.floor_char_boundary(MESSAGE_BYTES_MAX);
     let end = match heard[..most].rfind('\n') {

@@ -1,6 +1,6 @@
-//! The skills that are in the program, so that one file is all that has to be brought along.
+//! Skills compiled into the binary, so that no other file must be installed.
 
-/// Paths from the root of a skill, and what is there.
+/// Paths from the root of a skill, and their contents.
 pub(crate) type BuiltInFiles = &'static [(&'static str, &'static [u8])];
 
 macro_rules! files {

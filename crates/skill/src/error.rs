@@ -1,5 +1,5 @@
-//! What can be wrong with a skill, in the words of the format's reference validator where it has any:
-//! people look them up, and programs compare them. They begin with a capital letter for that reason.
+//! Errors of a skill, in the words of the format's reference validator where it has any: people
+//! search for them, and programs compare them. That is why they begin with a capital letter.
 
 use crate::folder::FolderError;
 use crate::frontmatter::YAML_BYTES_MAX;
@@ -58,7 +58,7 @@ pub enum SkillError {
 }
 
 impl SkillError {
-    /// Whether a skill with it cannot be used at all: an agent has nothing to choose it by.
+    /// Whether a skill with this error is unusable: an agent has nothing to select it by.
     pub(crate) fn is_fatal(&self) -> bool {
         matches!(self, Self::MissingField("description") | Self::EmptyField("description"))
     }

@@ -1,7 +1,8 @@
-//! Reading a folder that may come from anybody.
+//! Reads an untrusted directory.
 //!
-//! Every path is resolved beneath the folder's own descriptor and never through a link, every file
-//! is opened without waiting and looked at before it is read, and number, size and depth are bounded.
+//! Every path is resolved beneath the directory's own descriptor and never through a link. Every
+//! file is opened without blocking and its type is checked before it is read. Number, size and
+//! depth of files are limited.
 
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2, statat,
@@ -13,9 +14,9 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Ten times what the largest skills have that are passed around.
+/// Ten times as many as the largest published skills have.
 pub const FILES_MAX: usize = 1_000;
-/// Fonts, schemas and pictures; more is a data set, and does not belong into a skill.
+/// Enough for fonts, schemas and pictures; more is a data set, which does not belong in a skill.
 pub const TOTAL_BYTES_MAX: u64 = 32 * 1024 * 1024;
 const DEPTH_MAX: usize = 8;
 const RESOLVE_FLAGS: ResolveFlags = ResolveFlags::BENEATH
@@ -54,19 +55,19 @@ impl FolderError {
     }
 }
 
-/// What is in a skill, by paths from its root.
+/// The contents of a skill, by paths from its root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkillListing {
     /// The regular files and their sizes.
     pub files: BTreeMap<String, u64>,
-    /// What is left alone, and why.
+    /// Skipped entries, and why.
     pub skipped: BTreeMap<String, &'static str>,
 }
 
 #[derive(Debug)]
 pub(crate) struct SkillFolder {
     root: OwnedFd,
-    /// By which its skill must be called.
+    /// The directory's name, which must be the name of its skill.
     pub(crate) name: String,
 }
 
@@ -79,13 +80,13 @@ impl SkillFolder {
         };
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
-        // The name of `.` is that of the directory one is in.
+        // The name of `.` is that of the current directory.
         let real = fs::canonicalize(path).map_err(failed)?;
         let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { root, name })
     }
 
-    /// The content of a regular file, which must have at most that many bytes.
+    /// The content of a regular file, of at most `most` bytes.
     pub(crate) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, FolderError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat2(&self.root, name, flags, Mode::empty(), RESOLVE_FLAGS)
@@ -118,7 +119,7 @@ struct FolderScanner {
 }
 
 impl FolderScanner {
-    /// Goes through the directory `name` of `parent`, whose path from the root is `path`.
+    /// Scans the directory `name` of `parent`, whose path from the root is `path`.
     fn scan_directory(
         &mut self,
         parent: BorrowedFd<'_>,

@@ -1,24 +1,23 @@
-//! From the text of a `SKILL.md` to the fields of its frontmatter, and where its body begins.
+//! Parses the frontmatter of a `SKILL.md`, and finds the start of its body.
 //!
-//! The YAML was written by anybody. It is measured before it is parsed, it cannot refer to itself,
-//! and it becomes texts, lists and mappings of a bounded depth and number.
+//! The YAML is untrusted. Its size is checked before it is parsed, anchors are not allowed, and it
+//! becomes texts, lists and mappings of limited depth and number.
 
 use crate::error::SkillError;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Names and descriptions have hundreds of bytes; the rest is room for the metadata of others.
+/// Names and descriptions have hundreds of bytes; the rest is for other tools' metadata.
 pub(crate) const YAML_BYTES_MAX: usize = 64 * 1024;
-/// A mapping in the frontmatter has two levels; this is more than anybody writes by hand.
+/// A mapping in the frontmatter has two levels; nobody writes this many by hand.
 const DEPTH_MAX: usize = 32;
 const NODES_MAX: usize = 4_096;
 const FENCE: &str = "---";
 
 pub(crate) type FrontmatterFields = BTreeMap<String, YamlNode>;
 
-/// A value, with every scalar as the text that stands there: what looks like a number is still a
-/// name.
+/// A value. Every scalar is its source text: a name that looks like a number stays a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum YamlNode {
     Text(String),
@@ -29,7 +28,7 @@ pub(crate) enum YamlNode {
 /// The two parts of a `SKILL.md`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SkillDocument<'a> {
-    /// With the fence that opens it, which is YAML too and keeps the numbers of the lines right.
+    /// Includes the opening fence, which is valid YAML and keeps line numbers correct.
     yaml: &'a str,
     pub(crate) body: &'a str,
 }
@@ -59,7 +58,7 @@ impl<'a> SkillDocument<'a> {
             budget: serde_saphyr::budget! {
                 max_depth: DEPTH_MAX,
                 max_nodes: NODES_MAX,
-                // A few lines that refer to each other can stand for gigabytes.
+                // A few lines with anchors can expand to gigabytes.
                 max_anchors: 0,
                 max_aliases: 0,
                 max_merge_keys: 0,
@@ -84,7 +83,7 @@ impl<'de> Deserialize<'de> for YamlNode {
 
 struct NodeVisitor;
 
-/// A scalar of a kind that YAML tells apart and we do not.
+/// Scalar types that YAML distinguishes and this crate does not.
 macro_rules! text_of {
     ($($visit:ident: $kind:ty),*) => {
         $(fn $visit<E>(self, value: $kind) -> Result<YamlNode, E> {
@@ -107,7 +106,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
         Ok(YamlNode::Text(value))
     }
 
-    /// Nothing after the colon.
+    /// An empty value.
     fn visit_unit<E>(self) -> Result<YamlNode, E> {
         Ok(YamlNode::Text(String::new()))
     }

@@ -1,12 +1,13 @@
-//! Skills in the open format: a folder with a `SKILL.md`, which tells an agent how to do something,
+//! Skills in the open format: a directory with a `SKILL.md`, which tells an agent how to do a task,
 //! and the scripts, references and assets that belong to it.
 //!
-//! A skill is disclosed step by step: [`Skill::entry`] is what an agent is told of each one,
-//! [`Skill::body`] is read when one is used, and [`Skill::read`] when a file of it is. [`validate`] is
-//! strict, for authors; [`Skill::open`] is lenient, for those who only want to use what others wrote.
+//! A skill is disclosed progressively: [`Skill::summary`] is what an agent sees of every skill,
+//! [`Skill::body`] is read when the agent uses one, and [`Skill::read`] when it needs a file.
+//! [`validate`] is strict, for authors; [`Skill::open`] is lenient, for users of other people's
+//! skills.
 //!
-//! A folder may come from anybody. Nothing outside of it is ever opened, whatever links it has, and
-//! what it can make this crate read, keep or walk is bounded.
+//! A directory may be hostile. This crate never opens anything outside of it, whatever links it
+//! contains, and limits what it reads, keeps and traverses.
 
 mod built_in;
 mod error;

@@ -1,5 +1,5 @@
-//! The rules for the fields of a skill, as its format has them. Each broken one is a problem; what
-//! becomes of it is decided by whoever asked.
+//! The rules of the format for the fields of a skill. Each violation is an error; the caller
+//! decides what follows from it.
 
 use crate::error::SkillError;
 use crate::frontmatter::{FrontmatterFields, YamlNode};
@@ -11,12 +11,12 @@ pub(crate) const COMPATIBILITY_CHARS_MAX: usize = 500;
 const FIELDS: [&str; 6] =
     ["allowed-tools", "compatibility", "description", "license", "metadata", "name"];
 
-/// As the reference validator prints its list.
+/// The list as the reference validator prints it.
 pub(crate) fn allowed_fields() -> String {
     format!("['{}']", FIELDS.join("', '"))
 }
 
-/// Everything that is wrong, in the order in which the reference validator finds it.
+/// All violations, in the order in which the reference validator reports them.
 pub(crate) fn check(fields: &FrontmatterFields, directory: &str) -> Vec<SkillError> {
     let mut problems = Vec::new();
     let unexpected: Vec<String> =
@@ -39,7 +39,7 @@ pub(crate) fn check(fields: &FrontmatterFields, directory: &str) -> Vec<SkillErr
     problems
 }
 
-/// The text of a field that must have one.
+/// The text of a required field.
 pub(crate) fn required_text<'a>(
     fields: &'a FrontmatterFields,
     name: &'static str,
@@ -94,7 +94,7 @@ fn check_optional(fields: &FrontmatterFields, problems: &mut Vec<SkillError>) {
     }
 }
 
-/// The form in which names are compared: `ﬁle` and `file` look the same, and are.
+/// Unicode normalization for comparing names: `ﬁle` and `file` look the same and are equal.
 fn normalize_name(name: &str) -> String {
     name.nfkc().collect()
 }

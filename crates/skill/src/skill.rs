@@ -1,4 +1,4 @@
-//! One skill: what an agent is told of it, and the way to the rest.
+//! One skill: its summary, its instructions and its files.
 
 use crate::built_in::{BUILT_IN, BuiltInFiles};
 use crate::error::SkillError;
@@ -8,30 +8,30 @@ use crate::rules;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Twenty times the length that the format advises. An agent reads all of it.
+/// Twenty times the length that the format recommends. An agent reads all of it.
 pub const SKILL_BYTES_MAX: u64 = 1024 * 1024;
-/// The second is taken as well, since file systems and people differ about capitals.
+/// The second is accepted too, since some file systems and authors ignore case.
 const SKILL_FILES: [&str; 2] = ["SKILL.md", "skill.md"];
 
-/// What an agent is told of every skill, so that it can choose.
+/// What an agent sees of every skill, to select one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillSummary {
     pub name: String,
     pub description: String,
 }
 
-/// The files of a skill by their paths, and what is none of them with the reason.
+/// The files of a skill by path, and skipped entries with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillContents {
     pub files: BTreeMap<String, Vec<u8>>,
     pub skipped: BTreeMap<String, &'static str>,
 }
 
-/// A skill that can be used.
+/// A usable skill.
 #[derive(Debug)]
 pub struct Skill {
     pub summary: SkillSummary,
-    /// What its author should mend, and what does not keep anybody from using it.
+    /// Errors that its author should fix, but that do not prevent its use.
     pub warnings: Vec<SkillError>,
     source: SkillSource,
 }
@@ -42,7 +42,7 @@ enum SkillSource {
     BuiltIn { name: &'static str, files: BuiltInFiles },
 }
 
-/// Everything that is wrong with the skill in a folder, as strictly as its format has it.
+/// All errors of the skill in a directory, by the strict rules of the format.
 pub fn validate(path: &Path) -> Vec<SkillError> {
     let read = SkillFolder::open(path).map_err(SkillError::from).and_then(|folder| {
         let source = SkillSource::Folder(folder);
@@ -55,19 +55,19 @@ pub fn validate(path: &Path) -> Vec<SkillError> {
 }
 
 impl Skill {
-    /// The skill of a folder, although it may break rules: without a description, or with a
-    /// frontmatter that cannot be read, there is none.
+    /// Opens the skill of a directory even if it breaks rules. Fails without a description or with
+    /// an unparsable frontmatter.
     pub fn open(path: &Path) -> Result<Self, SkillError> {
         Self::load(SkillSource::Folder(SkillFolder::open(path)?))
     }
 
-    /// A skill that is in the program.
+    /// A built-in skill.
     pub fn built_in(name: &str) -> Option<Self> {
         let (name, files) = BUILT_IN.into_iter().find(|(known, _)| *known == name)?;
         Self::load(SkillSource::BuiltIn { name, files }).ok()
     }
 
-    /// The names of the skills that are in the program.
+    /// The names of the built-in skills.
     pub fn built_in_names() -> impl Iterator<Item = &'static str> {
         BUILT_IN.into_iter().map(|(name, _)| name)
     }
@@ -92,19 +92,19 @@ impl Skill {
         Ok(SkillDocument::split(&self.source.skill_file_text()?)?.body.to_owned())
     }
 
-    /// The paths and sizes of everything that belongs to it.
+    /// Paths and sizes of its files, and the skipped entries.
     pub fn files(&self) -> Result<SkillListing, FolderError> {
         self.source.list()
     }
 
-    /// All of them, for somebody who takes the skill elsewhere, and what is left behind.
+    /// The contents of all files, to copy the skill, and the skipped entries.
     pub fn contents(&self) -> Result<SkillContents, FolderError> {
         let SkillListing { files, skipped } = self.files()?;
         let mut left = TOTAL_BYTES_MAX;
         let mut read = BTreeMap::new();
         for path in files.into_keys() {
             let content = self.source.read(&path, left).map_err(|error| match error {
-                // It has grown since it was listed.
+                // A file has grown since it was listed.
                 FolderError::TooLarge { .. } => FolderError::TotalTooLarge,
                 error => error,
             })?;
@@ -114,7 +114,7 @@ impl Skill {
         Ok(SkillContents { files: read, skipped })
     }
 
-    /// A file by its path from the root of the skill.
+    /// Reads a file by its path from the root of the skill.
     pub fn read(&self, path: &str) -> Result<Vec<u8>, FolderError> {
         self.source.read(path, TOTAL_BYTES_MAX)
     }
@@ -132,7 +132,7 @@ impl SkillSource {
         SkillDocument::split(&self.skill_file_text()?)?.fields()
     }
 
-    /// Of the file that makes a folder a skill.
+    /// The text of `SKILL.md`.
     fn skill_file_text(&self) -> Result<String, SkillError> {
         let mut read = Err(SkillError::NoSkillFile);
         for name in SKILL_FILES {

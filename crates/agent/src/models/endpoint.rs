@@ -1,15 +1,15 @@
-//! Where each provider is and with which key, from what the operator has set. A key is never shown:
-//! not by `Debug`, and not in what a provider says about it.
+//! URL and key of each provider, from the operator's settings. A key is never shown: neither by
+//! `Debug`, nor in an error message that a provider sends.
 
 use super::ModelsError;
 use std::collections::BTreeMap;
 use std::fmt;
 use url::Url;
 
-/// How a provider is talked to.
+/// The API of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProviderApi {
-    /// OpenAI's chat completions, which nearly every other server speaks too.
+    /// OpenAI's chat completions, which nearly all other servers support too.
     ChatCompletions,
     Responses,
     Anthropic,
@@ -20,7 +20,7 @@ pub(super) enum ProviderApi {
 pub(super) struct Endpoint {
     pub(super) provider: String,
     pub(super) api: ProviderApi,
-    /// Ends with a slash: paths are put behind it.
+    /// Ends with a slash, so that paths can be appended.
     pub(super) base_url: Url,
     pub(super) key: Option<ProviderKey>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Endpoint {
 #[derive(Debug, Clone)]
 pub(super) enum ProviderEntry {
     Ready(Endpoint),
-    /// What is missing is this variable.
+    /// This variable is not set.
     MissingVariable(&'static str),
 }
 
@@ -54,11 +54,11 @@ impl fmt::Debug for ProviderKey {
 struct Vendor {
     name: &'static str,
     api: ProviderApi,
-    /// The first that is set counts.
+    /// Variables for the key; the first that is set counts.
     keys: &'static [&'static str],
     address: &'static str,
     home: &'static str,
-    /// What their own clients put behind an address that does not have it.
+    /// Path that the provider's own clients append to a URL without it.
     version: Option<&'static str>,
 }
 
@@ -97,7 +97,7 @@ const VENDORS: [Vendor; 4] = [
     },
 ];
 
-/// What the operator sets for a provider: the names of options and variables.
+/// Names of a provider's settings: options and variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProviderSettingNames {
     pub(crate) key: String,
@@ -118,7 +118,7 @@ impl ProviderSettingNames {
     }
 }
 
-/// Of a server that the operator has named.
+/// The variable for the key of a server that the operator named.
 fn key_variable(name: &str) -> String {
     format!("{}_API_KEY", name.to_uppercase().replace('-', "_"))
 }
@@ -130,7 +130,7 @@ const OLLAMA_PORT: u16 = 11434;
 
 type EnvironmentVariables = BTreeMap<String, String>;
 
-/// Every provider that a name can begin with.
+/// All providers that a model name can start with.
 pub(super) fn providers(
     variables: &EnvironmentVariables,
     endpoints: &[(String, Url)],
@@ -178,7 +178,7 @@ impl Vendor {
     }
 }
 
-/// It needs no key, so that somebody has to say that it is meant: by its address or as the default.
+/// Ollama needs no key, so it counts as configured only if its URL is set or it is the default.
 fn ollama(
     variables: &EnvironmentVariables,
     default: Option<&str>,
@@ -203,7 +203,7 @@ fn ollama(
     }))
 }
 
-/// `OLLAMA_HOST` as Ollama itself reads it: a host, a port, or both.
+/// Parses `OLLAMA_HOST` as Ollama does: a host, a port, or both.
 fn with_port(host: &str) -> String {
     match host.rsplit_once(':') {
         Some(("", port)) => format!("http://{OLLAMA_HOME}:{port}"),
@@ -233,7 +233,8 @@ fn base_url(name: &str, address: &str, version: Option<&str>) -> Result<Url, Mod
     Ok(url)
 }
 
-/// Of signs that stand as they are in headers, JSON and YAML, so that it is found in what is said.
+/// Accepts only characters that need no escape in headers, JSON and YAML, so that the key can be
+/// found and masked in messages.
 fn read_key(
     variables: &EnvironmentVariables,
     name: &str,

@@ -1,5 +1,5 @@
-//! What goes by on the wire while genai reads it: that something does, how much, and what genai does
-//! not tell.
+//! Observes the frames that genai reads: their arrival, their size, and refusals, which genai does
+//! not report.
 
 use genai::chat::{ChatFrameSink, FrameCtx, RawFrameRef};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 
-/// The most that models write today, 128,000 tokens, is about 32 MB in pieces.
+/// The longest responses today, 128,000 tokens, are about 32 MB in frames.
 const WIRE_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl ChatFrameSink for FrameObserver {
     }
 }
 
-/// The words of a refusal, none of which reach the answer by themselves.
+/// The text of a refusal, which genai does not add to the response.
 fn refusal(event: &Value) -> Option<&str> {
     if event["type"] == "response.refusal.delta" {
         return event["delta"].as_str();
@@ -53,12 +53,12 @@ impl FrameObserver {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Comes back once more has gone by than an answer can have.
+    /// Completes when the response exceeds the maximum size.
     pub(super) async fn limit_exceeded(&self) {
         self.limit_exceeded.notified().await;
     }
 
-    /// What was refused with, empty if without a word.
+    /// The text of the refusal; empty if it has none.
     pub(super) fn refusal(&self) -> Option<String> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,5 +1,5 @@
-//! A model of a provider: asked over the network, and asked again while it is worth it and nobody
-//! has heard anything yet.
+//! A model of a provider. Retries failed requests while that is useful and no text was streamed
+//! yet.
 
 use super::endpoint::{Endpoint, ProviderApi};
 use super::frame_observer::FrameObserver;
@@ -19,26 +19,26 @@ use tokio::time::{sleep, timeout};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
-/// A host that is there takes a connection within a second or two.
+/// A reachable host accepts a connection within a second or two.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a provider is waited for.
+/// Timeouts and retries of requests to a provider.
 #[derive(Debug, Clone, Copy)]
 pub struct ProviderRetryPolicy {
-    /// Until the first event. Models think before they write, and a local one may have to be loaded.
+    /// Until the first event. Models think before they write, and a local model may have to be
+    /// loaded.
     pub first_event_timeout: Duration,
-    /// From one event to the next, also while a model thinks in between.
+    /// Between two events, including thinking time.
     pub event_timeout: Duration,
-    /// For one whole answer.
+    /// For one whole response.
     pub response_timeout: Duration,
-    /// How often is asked at most. With the pauses in between this takes about four seconds: longer
-    /// troubles are for people.
+    /// Maximum number of attempts. With the delays this takes about four seconds; longer outages
+    /// need a person.
     pub attempts_max: u32,
-    /// Before the second try; twice as long before each further one, and a random part of it less, so
-    /// that many who failed together do not return together.
+    /// Delay before the second attempt. It doubles before each further one, minus a random part, so
+    /// that clients that failed together do not retry together.
     pub retry_delay: Duration,
-    /// The longest that a provider may ask to be left alone. One that asks for more is not asked
-    /// again.
+    /// Maximum `Retry-After`. If a provider asks for more, the request is not retried.
     pub retry_delay_max: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Default for ProviderRetryPolicy {
 }
 
 impl ProviderRetryPolicy {
-    /// How long to wait after so many tries, if another one is worth it.
+    /// The delay after this many attempts, or `None` if another one is useless.
     fn retry_delay_after(&self, tries: u32, again: RetryAdvice) -> Option<Duration> {
         if tries >= self.attempts_max {
             return None;
@@ -75,7 +75,7 @@ impl ProviderRetryPolicy {
     }
 }
 
-/// Redirects are off, since a key would follow them. Proxies are as the operator's environment says.
+/// Redirects are disabled, since the key would follow them. Proxies come from the environment.
 pub(super) fn genai_client() -> Result<genai::Client, String> {
     let client = reqwest::Client::builder()
         .redirect(Policy::none())
@@ -173,7 +173,7 @@ impl ProviderModel {
 fn service_target(endpoint: &Endpoint, model: &str) -> ServiceTarget {
     let kind = match (endpoint.api, &endpoint.key) {
         (ProviderApi::ChatCompletions, Some(_)) => AdapterKind::OpenAI,
-        // The same, for one that may have no key.
+        // The same API, for a server that may need no key.
         (ProviderApi::ChatCompletions, None) => AdapterKind::Omlx,
         (ProviderApi::Responses, _) => AdapterKind::OpenAIResp,
         (ProviderApi::Anthropic, _) => AdapterKind::Anthropic,
@@ -185,7 +185,7 @@ fn service_target(endpoint: &Endpoint, model: &str) -> ServiceTarget {
             Some(key) => AuthData::from_single(key.reveal()),
             None => AuthData::None,
         },
-        // genai takes off what stands before the first `::`, and fine-tuned models have one.
+        // genai strips everything up to the first `::`, and names of fine-tuned models contain one.
         model: ModelIden::new(kind, format!("belljar::{model}")),
     }
 }

@@ -1,4 +1,4 @@
-//! Why one try failed, from what genai tells, and whether another one is worth it.
+//! Why one attempt failed, from genai's error, and whether to retry.
 
 use super::endpoint::Endpoint;
 use crate::model::ModelError;
@@ -8,7 +8,7 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Enough for what a provider has to say; some answer with a whole page.
+/// Enough for an error message; some providers respond with a whole HTML page.
 const MESSAGE_CHARS_MAX: usize = 500;
 
 #[derive(Debug)]
@@ -17,12 +17,12 @@ pub(super) struct ProviderError {
     pub(super) retry: RetryAdvice,
 }
 
-/// Whether it passes.
+/// Whether and when to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetryAdvice {
     Never,
     Soon,
-    /// As the provider has asked.
+    /// After the delay that the provider requested.
     After(Duration),
 }
 
@@ -106,7 +106,7 @@ impl ProviderError {
         Self::unreachable(endpoint, &cause.to_string(), RetryAdvice::Soon)
     }
 
-    /// An error that stands where a piece of the answer should.
+    /// An error in place of a stream event.
     fn from_stream_event(endpoint: &Endpoint, body: &Value) -> Self {
         let error = body.get("error").unwrap_or(body);
         let kind = ["type", "code", "status"]
@@ -127,7 +127,7 @@ impl ProviderError {
     }
 }
 
-/// The account has no money left, which is told like a rate that is too high.
+/// Exhausted credit, which providers report with the status of a rate limit.
 fn is_quota_exhausted(body: &Value) -> bool {
     let error = body.get("error").unwrap_or(body);
     ["type", "code"].iter().any(|key| error[key] == "insufficient_quota")
@@ -147,7 +147,7 @@ fn retry_after(headers: &HeaderMap) -> RetryAdvice {
     }
 }
 
-/// The words in an error, wherever the provider puts them.
+/// The message of an error, wherever the provider puts it.
 fn error_message(body: &Value) -> String {
     let first = body.get(0).unwrap_or(body);
     ["/error/message", "/message", "/error", "/detail", ""]
@@ -156,7 +156,7 @@ fn error_message(body: &Value) -> String {
         .unwrap_or_else(|| first.to_string())
 }
 
-/// Without our key, on one line, and no longer than anybody reads.
+/// Masks our key, joins lines, and shortens the text.
 fn sanitized_message(endpoint: &Endpoint, text: &str) -> String {
     let text = match &endpoint.key {
         Some(key) => key.redact_in(text),

@@ -1,5 +1,5 @@
-//! Keeps what a provider answers as a script, one file for each run. Only answers are kept, and no
-//! key, not even one that a provider has repeated.
+//! Records a provider's responses as a script, one file per run. It writes responses only, and
+//! never a key, even if a provider echoes one.
 
 use super::endpoint::ProviderKey;
 use super::provider::ProviderModel;
@@ -31,7 +31,7 @@ impl RecordingModel {
     ) -> Self {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
         let name: String = provider.name().chars().map(plain).collect();
-        // The time stands first in the id, so that a listing is in order.
+        // The id starts with the time, so that a listing is sorted by it.
         let file = directory.join(format!("{}-{name}.yaml", Uuid::now_v7()));
         Self { provider, file, key }
     }
@@ -63,7 +63,7 @@ impl Model for RecordingModel {
     ) -> BoxFuture<'a, Result<ModelResponse, ModelError>> {
         Box::pin(async move {
             let answer = self.provider.respond(ask, said).await?;
-            // The answer is what was asked for; a full disk does not take it away.
+            // The caller still gets the response if writing fails, for example on a full disk.
             if let Err(error) = self.append_response(&answer) {
                 let file = self.file.display();
                 tracing::warn!(%error, %file, "an answer of a model could not be recorded");

@@ -1,4 +1,4 @@
-//! What is asked, in the words of genai, which knows how each provider wants to hear it.
+//! Converts a request to genai's types; genai adapts it to each provider.
 
 use super::endpoint::ProviderApi;
 use crate::model::{Message, ModelRequest, ToolCall, ToolCallMode};
@@ -27,11 +27,11 @@ pub(super) fn chat_request(ask: &ModelRequest) -> ChatRequest {
 pub(super) fn chat_options(ask: &ModelRequest, wire: ProviderApi) -> ChatOptions {
     let mut options = ChatOptions::default()
         .with_capture_usage(true)
-        // Those of chat completions are put together in `Calls`.
+        // `tool_calls.rs` assembles the calls of chat completions.
         .with_capture_tool_calls(wire != ProviderApi::ChatCompletions)
-        // The one that every provider either understands or is not told about.
+        // The only cache setting that every provider either supports or does not receive.
         .with_cache_control(CacheControl::Ephemeral5m);
-    // A choice without tools is an error of its own with some.
+    // Some providers reject a tool choice without tools.
     if !ask.tools.is_empty() {
         options.tool_choice = tool_choice(&ask.call_mode);
     }
@@ -39,9 +39,9 @@ pub(super) fn chat_options(ask: &ModelRequest, wire: ProviderApi) -> ChatOptions
     options
 }
 
-/// Without one, genai takes `-max` or `-high` off the end of a name, where it may belong. Of these
-/// nothing is sent, except that Anthropic's models which would think by themselves do not: their
-/// thoughts would have to be sent back with each call, and are not kept.
+/// Without an explicit effort, genai strips `-max` or `-high` from the end of a model name, where
+/// it may belong. These values send nothing, except that they turn off the default thinking of
+/// Anthropic's models: their thoughts would have to be sent back with each call, and are not kept.
 fn default_effort(wire: ProviderApi) -> ReasoningEffort {
     match wire {
         ProviderApi::ChatCompletions | ProviderApi::Responses => ReasoningEffort::Budget(0),
@@ -57,7 +57,7 @@ fn tool_choice(choice: &ToolCallMode) -> Option<ToolChoice> {
     }
 }
 
-/// None for an answer that said nothing: providers refuse an empty message.
+/// `None` for an empty response: providers reject empty messages.
 fn chat_message(message: &Message) -> Option<ChatMessage> {
     match message {
         Message::User { text } => Some(ChatMessage::user(text)),
@@ -86,7 +86,7 @@ fn chat_tool_call(call: &ToolCall) -> genai::chat::ToolCall {
     genai::chat::ToolCall {
         call_id: call.id.clone(),
         fn_name: call.name.clone(),
-        // Providers take nothing but an object, also where the model wrote none.
+        // Providers accept only an object, even if the model wrote something else.
         fn_arguments: match &call.arguments {
             Value::Object(arguments) => Value::Object(arguments.clone()),
             other => json!({ "unreadable": other }),

@@ -1,7 +1,7 @@
-//! Hears one answer to its end, and not a byte or a second longer than somebody would wait for it.
+//! Reads one response to its end, within limits of size and time.
 //!
-//! What a provider sends is bounded by whole events. Of an event that never ends, or the text of an
-//! error, genai holds what has come, and only time bounds it.
+//! The size limit counts whole events. genai buffers an event that never ends, or the body of an
+//! error, without a limit; only the timeout bounds it.
 
 use super::endpoint::Endpoint;
 use super::frame_observer::FrameObserver;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
-/// The most that models write today, 128,000 tokens, is less than 1 MB.
+/// The longest responses today, 128,000 tokens, are less than 1 MB.
 const ANSWER_BYTES_MAX: usize = 2 << 20;
 pub(super) struct ResponseReader<'a> {
     pub(super) endpoint: &'a Endpoint,
@@ -43,7 +43,7 @@ impl ResponseReader<'_> {
                 }
                 Ok(ChatStreamEvent::End(end)) => break end,
                 Ok(_) => {}
-                // Refused before the first word, which genai takes for an error.
+                // A refusal before the first text, which genai reports as an error.
                 Err(_) if text.is_empty() && self.frame_observer.refusal().is_some() => {
                     break StreamEnd::default();
                 }
@@ -68,7 +68,7 @@ impl ResponseReader<'_> {
         Ok(ModelResponse { text, calls: calls.finish(ask), tokens, stop_reason: stop })
     }
 
-    /// The next event. Some say with comments that they are still at work, of which genai makes no
+    /// The next event. Some providers send comments while they work, for which genai yields no
     /// event.
     async fn next_event(&mut self) -> Result<ChatStreamEvent, ProviderError> {
         loop {
@@ -78,7 +78,7 @@ impl ResponseReader<'_> {
             } else {
                 self.retry_policy.event_timeout
             };
-            // genai logs what a provider says, and what it says may have our key in it.
+            // genai logs provider messages, which may contain our key.
             let next = self.stream.next().with_subscriber(NoSubscriber::new());
             let event = tokio::select! {
                 biased;
@@ -104,7 +104,7 @@ impl ResponseReader<'_> {
             Some(StopReason::ContentFilter(_)) => Ok(ModelStopReason::Refusal),
             Some(StopReason::MaxTokens(_)) => Ok(ModelStopReason::Length),
             Some(_) => Ok(ModelStopReason::Done),
-            // genai makes an end of its own where a connection was cut.
+            // genai adds an end event of its own if the connection was cut.
             None => Err(self.truncated_error()),
         }
     }

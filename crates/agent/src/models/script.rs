@@ -1,5 +1,4 @@
-//! A model that says what somebody has written down: for tests, for examples, and for playing again
-//! what a real model has said.
+//! A model that plays a prepared script: for tests, for examples, and to replay recorded responses.
 
 use crate::model::{
     Message, Model, ModelError, ModelRequest, ModelResponse, ModelStopReason, TextListener,
@@ -12,20 +11,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A recording of the longest run has less.
+/// Larger than a recording of the longest run.
 const BYTES_MAX: u64 = 16 << 20;
-/// Of the message that was expected to say something else.
+/// Length of the actual message that is quoted when an expectation fails.
 const ACTUAL_CHARS_MAX: usize = 300;
 
-/// What is said, turn by turn. It is not changed once it is read, and shared by all who play it.
+/// The turns of a script. Immutable once parsed, and shared by all models that play it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelScript(Arc<[ScriptTurn]>);
 
-/// One answer.
+/// One response.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptTurn {
-    /// What must stand in the last message that is sent.
+    /// Text that the last message of the request must contain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expect: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -42,10 +41,10 @@ pub struct ScriptTurn {
 #[serde(deny_unknown_fields)]
 pub struct ScriptedCall {
     pub name: String,
-    /// What is no mapping is played as it stands, as a model that writes no JSON would.
+    /// A value that is no mapping is played as it is, like a model that writes invalid JSON.
     #[serde(default = "no_arguments")]
     pub arguments: Value,
-    /// Numbered if it has none.
+    /// Generated from the turn's number if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
@@ -73,7 +72,7 @@ impl ModelScript {
         Self(turns.into_iter().collect())
     }
 
-    /// From YAML; JSON is YAML too.
+    /// Parses YAML, which includes JSON.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
         let turns: Vec<ScriptTurn> = serde_saphyr::from_str_with_options(text, options)
@@ -126,7 +125,7 @@ impl ScriptedModel {
 }
 
 impl ScriptTurn {
-    /// Whether what is sent is what this turn answers to.
+    /// Checks the request against the expectation of this turn.
     fn check(&self, ask: &ModelRequest) -> Result<(), String> {
         let Some(expected) = &self.expect else {
             return Ok(());
@@ -139,7 +138,7 @@ impl ScriptTurn {
         Err(format!("the script expects {expected:?} in the last message, which is {came:?}"))
     }
 
-    /// As the turn of this number in its script.
+    /// The response of this turn, which has this number in its script.
     pub fn response(&self, number: usize) -> ModelResponse {
         let calls = self.calls.iter().enumerate().map(|(index, call)| ToolCall {
             id: call.id.clone().unwrap_or_else(|| format!("call_{}_{}", number + 1, index + 1)),

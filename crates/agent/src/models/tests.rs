@@ -30,7 +30,7 @@ fn a_missing_key_is_named_by_its_variable() {
         assert!(message.contains(name), "{message}");
         assert!(hint.starts_with(&format!("set {variable} where the server starts")), "{hint}");
         assert!(hint.ends_with("preferences.code_model"), "{hint}");
-        // A variable that is empty is not set.
+        // An empty variable counts as unset.
         let (_, hint) = refused(&models(&[(variable, " ")]), Some(name));
         assert!(hint.contains(variable), "{hint}");
         assert!(models(&[(variable, "127.0.0.1")]).choose(Some(name)).is_ok());

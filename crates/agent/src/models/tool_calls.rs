@@ -1,4 +1,4 @@
-//! The calls of one answer, from the pieces in which they come.
+//! Assembles the tool calls of a response from stream pieces.
 
 use super::endpoint::ProviderApi;
 use crate::model::{Message, ModelRequest, ToolCall};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// More at once than anybody runs.
+/// More than any run executes at once.
 const CALLS_MAX: usize = 128;
 
 #[derive(Debug, Default)]
@@ -25,9 +25,9 @@ impl ToolCallAssembler {
         self.found.len() > CALLS_MAX
     }
 
-    /// Those of chat completions are put together here: genai would make room for as many as a
-    /// provider says that there are. Of the others a piece is the call so far, and genai has them all
-    /// at the end.
+    /// Calls of chat completions are assembled here: genai would allocate as many as the provider's
+    /// index claims. For other APIs a piece is the call so far, and genai returns all of them at
+    /// the end.
     pub(super) fn add_piece(&mut self, piece: Piece, wire: ProviderApi) {
         let written = piece.fn_arguments.as_str().unwrap_or_default();
         if wire != ProviderApi::ChatCompletions {
@@ -45,8 +45,7 @@ impl ToolCallAssembler {
         self.found.extend(calls);
     }
 
-    /// A piece that goes on has the id of its call, or none; then genai writes `call_` and which one
-    /// it is.
+    /// A continuation has the id of its call, or none; then genai fills in `call_` and the index.
     fn matching_call(&mut self, piece: &Piece) -> Option<&mut Value> {
         let same = |call: &Piece| !piece.call_id.is_empty() && call.call_id == piece.call_id;
         let last = self.found.len().checked_sub(1);
@@ -58,7 +57,7 @@ impl ToolCallAssembler {
         self.found.get_mut(index?).map(|call| &mut call.fn_arguments)
     }
 
-    /// With ids that name one call each in the whole conversation, also where a provider gives none.
+    /// Gives each call an id that is unique in the conversation, even if the provider sends none.
     pub(super) fn finish(self, ask: &ModelRequest) -> Vec<ToolCall> {
         let mut taken = earlier_ids(ask);
         let finish = |call: Piece| {
@@ -119,21 +118,21 @@ mod tests {
     fn pieces_find_their_call_however_a_server_marks_them() {
         let expected = vec![("a".to_owned(), json!({"x": 1})), ("b".to_owned(), json!({"y": 2}))];
         for pieces in [
-            // As OpenAI does: the id once, and then only which call it is.
+            // Like OpenAI: the id once, then only the index.
             [
                 ("i", "a", ""),
                 ("call_0", "", "{\"x\": 1}"),
                 ("j", "b", ""),
                 ("call_1", "", "{\"y\": 2}"),
             ],
-            // Both begin before either goes on.
+            // Both begin before either continues.
             [
                 ("i", "a", ""),
                 ("j", "b", ""),
                 ("call_1", "", "{\"y\": 2}"),
                 ("call_0", "", "{\"x\": 1}"),
             ],
-            // The name and the id each time.
+            // Name and id in each piece.
             [("i", "a", "{\"x\":"), ("i", "a", "1}"), ("j", "b", "{\"y\":"), ("j", "b", "2}")],
             // No id at all.
             [("", "a", "{\"x\":"), ("", "", "1}"), ("", "b", "{\"y\":"), ("", "", "2}")],

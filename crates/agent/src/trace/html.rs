@@ -1,7 +1,7 @@
-//! A run as one page of HTML that needs nothing else: no script, no other file, no network.
+//! A run as one self-contained HTML page: no script, no other file, no network.
 //!
-//! Code and models write most of what is on it. Every text goes through [`text`], and pictures are
-//! of kinds that are nothing but pictures; the policy in the page is for the day that both fail.
+//! Code and models write most of its content. Every text is escaped by [`escape_html`], and images
+//! have only raster types. The page's Content-Security-Policy is a second defence if both fail.
 
 use super::run_details::{Picture, RunDetails, RunOutput};
 use super::sanitize::{format_duration, sanitize};
@@ -10,8 +10,8 @@ use crate::model::{Message, TokenUsage};
 use types::{ExecutionStatus, OutputStream, Round, ToolUse};
 
 const STYLE: &str = include_str!("report.css");
-/// What a page may do. A server says the same in a header, with `sandbox`, which a page cannot say
-/// of itself.
+/// The policy of the page. The server sends the same as a header, with `sandbox`, which a page
+/// cannot set for itself.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; \
                       base-uri 'none'; form-action 'none'";
 const TITLE_CHARS_MAX: usize = 80;
@@ -81,7 +81,7 @@ fn facts_html(story: &RunDetails) -> String {
     format!("<dl class=\"facts\">\n{}</dl>\n", facts.collect::<String>())
 }
 
-/// `told` is the instruction that the model has had before, and is not shown again.
+/// `told` is the last instruction that was shown; it is not repeated.
 fn section_html<'a>(
     story: &'a RunDetails,
     number: usize,
@@ -174,7 +174,7 @@ fn times_html(story: &RunDetails) -> String {
     )
 }
 
-/// What others wrote, for wherever on the page: between tags and in quoted attributes.
+/// Escapes untrusted text for element content and quoted attributes.
 fn escape_html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in sanitize(text).chars() {
@@ -194,7 +194,7 @@ fn prose(said: &str) -> String {
     format!("<p class=\"text\">{}</p>\n", escape_html(said.trim()))
 }
 
-/// The first line end in `pre` is not shown; this one is ours.
+/// HTML ignores the first line break in `pre`; this one is ours.
 fn pre(class: &str, said: &str) -> String {
     match said.trim_end() {
         "" => String::new(),
@@ -273,7 +273,7 @@ mod tests {
     use super::super::sample::{PNG, sample_run};
     use super::*;
 
-    /// Every tag that is really one, with its attributes.
+    /// All real tags of the page, with their attributes.
     fn tags(page: &str) -> Vec<&str> {
         let body = page.split_once("</head>").unwrap().1;
         body.split('<').skip(1).map(|rest| rest.split_once('>').unwrap().0).collect()

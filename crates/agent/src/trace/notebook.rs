@@ -1,6 +1,6 @@
-//! A run as a Jupyter notebook (nbformat 4.5), to be read, run again and gone on with anywhere.
+//! A run as a Jupyter notebook (nbformat 4.5) that can be read, re-run and continued anywhere.
 //!
-//! What others wrote is text in it, and never Markdown: an image in an answer would be fetched.
+//! Untrusted text is never Markdown in it: a reader would fetch an image in an answer.
 
 use super::html::purpose_label;
 use super::run_details::{Picture, RunDetails, RunOutput};
@@ -64,7 +64,7 @@ fn answer_cell(story: &RunDetails) -> Value {
     markdown_cell("answer", &text)
 }
 
-/// `told` is the instruction that the model has had before, and is not shown again.
+/// `told` is the last instruction that was shown; it is not repeated.
 fn cells_of<'a>(
     story: &RunDetails,
     number: usize,
@@ -114,7 +114,7 @@ fn code_cell(story: &RunDetails, id: &str, round: &Round) -> Value {
     })
 }
 
-/// What it has drawn is attached to the cell, as notebooks keep pictures of words.
+/// Images of a tool are attachments of the Markdown cell.
 fn tool_cell(story: &RunDetails, id: &str, tool: &ToolUse, ms: u64) -> Value {
     let failed = if tool.failed { ", failed" } else { "" };
     let mut text = format!("## Tool {}\n\n", one_line(&tool.name));
@@ -179,7 +179,7 @@ fn output(shown: RunOutput<'_>, count: u32) -> Value {
     }
 }
 
-/// Words of others in Markdown, each as it stands.
+/// Escapes untrusted text for Markdown.
 fn escape_markdown(text: &str) -> String {
     let text = sanitize(text.trim());
     let lines = text.lines().map(|line| {
@@ -198,7 +198,7 @@ fn one_line(text: &str) -> String {
     escape_markdown(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// A block of code that ends where it ends, whatever is in it.
+/// A fenced block whose fence is longer than any in its text.
 fn fenced_block(text: &str) -> String {
     let runs = text.split(|character| character != '`').map(str::len);
     let fence = "`".repeat(runs.max().unwrap_or_default().max(2) + 1);
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(escape_markdown("a\n    <b>"), "a  \n&nbsp;&nbsp;&nbsp;&nbsp;\\<b\\>");
     }
 
-    /// What a reader of Markdown would look into.
+    /// The parts of Markdown outside of code fences.
     fn outside_fences(source: &str) -> String {
         let mut fence: Option<&str> = None;
         let mut outside = String::new();

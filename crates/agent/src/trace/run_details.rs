@@ -1,8 +1,8 @@
-//! A run and everything that came of it, in one piece: what the forms for people are made of.
+//! A run with all of its executions: the input of the formats for people.
 //!
-//! Each form leaves the walls with its reader. None of them may make the reader's program ask the
-//! network for something, or code could send away in an address what it has computed; so that of
-//! the results of code only plain text and pictures that are nothing but pictures are told.
+//! Each format is opened outside of the sandbox, by its reader's program. None may make that
+//! program access the network, or code could send out its results in a URL. So the formats contain
+//! only plain text and raster images of the results.
 
 use super::{Trace, TraceAction};
 use crate::Agents;
@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use types::{DisplayData, Execution, ExecutionId, OutputFile, OutputStream, Round};
 
-/// A drawing in SVG is not among them: it is a document, which can hold scripts and addresses.
+/// Without SVG: it is a document that can contain scripts and URLs.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const PLAIN: &str = "text/plain";
-/// A page that people open has no more.
+/// Larger than a page that people open.
 const BYTES_MAX: usize = 32 << 20;
-/// A chart for print has less.
+/// Larger than a chart for print.
 const PICTURE_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -27,27 +27,27 @@ pub struct RunDetails {
     pub trace: Trace,
     /// The run itself.
     pub execution: Execution,
-    /// What its code and its tools have done. One that is missing is told as the model saw it.
+    /// Executions of its code and its tools. A missing one is shown as the model saw it.
     pub(super) children: BTreeMap<ExecutionId, ChildExecution>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ChildExecution {
     pub(super) execution: Execution,
-    /// Pictures that it has saved and not shown.
+    /// Images that it saved but did not display.
     pub(super) saved: Vec<Picture>,
 }
 
-/// A picture of a kind that only a picture has, with bytes that can be told as they are.
+/// A raster image whose bytes can be embedded as they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Picture {
     pub(super) mime: &'static str,
     pub(super) base64: String,
-    /// Of the file, if it was saved as one.
+    /// Name of the file, if it was saved.
     pub(super) name: Option<String>,
 }
 
-/// What some code has shown, in order.
+/// The output of one execution, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum RunOutput<'a> {
     Printed {
@@ -55,7 +55,7 @@ pub(super) enum RunOutput<'a> {
         text: Cow<'a, str>,
     },
     Value {
-        /// The value of the last expression.
+        /// Whether it is the value of the last expression.
         main: bool,
         text: Option<&'a str>,
         picture: Option<Picture>,
@@ -65,7 +65,7 @@ pub(super) enum RunOutput<'a> {
         message: &'a str,
         traceback: Option<&'a str>,
     },
-    /// So many bytes of output are not kept.
+    /// Number of output bytes that were not kept.
     Truncated(u64),
 }
 
@@ -86,14 +86,14 @@ impl Picture {
         Some(Self { name: Some(file.name.clone()), ..picture })
     }
 
-    /// As the source of an image.
+    /// A `data:` URL for an image element.
     pub(super) fn data_url(&self) -> String {
         format!("data:{};base64,{}", self.mime, self.base64)
     }
 }
 
 impl Agents {
-    /// The whole run, for whoever may see it.
+    /// Collects the whole run, for a caller who may see it.
     pub async fn run_details(
         &self,
         caller: &Caller,
@@ -154,7 +154,7 @@ fn is_small_picture(file: &OutputFile) -> bool {
     PICTURES.contains(&file.mime.as_str()) && file.size <= PICTURE_BYTES_MAX
 }
 
-/// What would be told of it, in bytes.
+/// Bytes that this execution adds to a page.
 fn size_bytes(execution: &Execution) -> usize {
     let printed: usize = execution.output.iter().map(|piece| piece.text.len()).sum();
     let told = |result: &DisplayData| {
@@ -165,7 +165,7 @@ fn size_bytes(execution: &Execution) -> usize {
 }
 
 impl RunDetails {
-    /// What its code and its tools have run as.
+    /// Ids of the executions of its code and its tools.
     fn child_ids(&self) -> Vec<ExecutionId> {
         let id = |did: &TraceAction| match did {
             TraceAction::Asked { .. } => None,
@@ -180,7 +180,7 @@ impl RunDetails {
         value.and_then(|value| value["answer"].as_str()).unwrap_or_default()
     }
 
-    /// What the model said in an answer of its own, unless it is the one of the run, which stands
+    /// An intermediate text of the model. `None` if it is the answer of the run, which is shown
     /// elsewhere.
     pub(super) fn intermediate_text<'a>(&self, said: &'a str) -> Option<&'a str> {
         Some(said.trim()).filter(|said| !said.is_empty() && *said != self.answer().trim())
@@ -193,7 +193,7 @@ impl RunDetails {
         }
     }
 
-    /// What a tool has shown besides what it answered.
+    /// Images of a tool call in addition to its result.
     pub(super) fn pictures(&self, id: Option<ExecutionId>) -> Vec<Picture> {
         let Some(child) = id.and_then(|id| self.children.get(&id)) else { return Vec::new() };
         let shown = child.execution.results.iter().filter_map(Picture::from_rich);

@@ -1,4 +1,4 @@
-//! A run of which an attacker has written whatever can be written by others.
+//! A sample run in which an attacker controls all untrusted text.
 
 use super::run_details::{ChildExecution, RunDetails};
 use super::{Purpose, Trace, TraceAction, TraceStep};
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 pub(super) const HOSTILE: &str =
     "<script>alert(1)</script>\" onload='x' ![x](https://evil.example/?q)\x1b[2J\u{202e}``` </pre>";
-/// One white dot.
+/// A PNG of one white pixel.
 pub(super) const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8/5+hHgAHggJ/PchI7wAAAABJRU5ErkJggg==";
 
 fn id(number: u128) -> ExecutionId {
@@ -70,15 +70,15 @@ fn shows_everything() -> Execution {
 }
 
 fn fails() -> Execution {
-    let fault = Error {
+    let error = Error {
         exception: Some("KeyError".into()),
         traceback: Some(format!("Traceback\n  line 1\nKeyError: {HOSTILE}")),
         ..Error::new(ErrorCode::Python("KeyError".into()), HOSTILE)
     };
-    Execution { error: Some(fault), ..execution(3, ExecutionStatus::Failed) }
+    Execution { error: Some(error), ..execution(3, ExecutionStatus::Failed) }
 }
 
-/// A plan, a round that shows everything, one that fails, one whose record is gone, and a tool.
+/// A plan, a round with all kinds of output, a failed one, one without a record, and a tool call.
 pub(super) fn sample_run() -> RunDetails {
     let call = ToolCall { id: "1".into(), name: "run_python".into(), arguments: json!({}) };
     let tool = ToolUse {

@@ -1,7 +1,7 @@
-//! Text that others wrote, made to say what it says and to do nothing: neither to a terminal, nor
-//! to how the text around it reads.
+//! Neutralizes untrusted text: it can neither control a terminal nor change how the text around it
+//! reads.
 
-/// Long texts are shown by their beginning and their end.
+/// Longer texts are shown by their start and their end.
 const LINES_MAX: usize = 40;
 const CHARS_MAX: usize = 200;
 
@@ -19,18 +19,18 @@ pub(super) fn sanitize(text: &str) -> String {
     plain
 }
 
-/// Whether it changes the direction in which others are read.
+/// Whether the character changes the direction of the text after it.
 fn is_bidi_control(character: char) -> bool {
     matches!(character,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// On one line.
+/// Sanitizes a text and joins it to one line.
 pub(super) fn sanitize_line(text: &str) -> String {
     truncate_line(&sanitize(&text.split_whitespace().collect::<Vec<_>>().join(" ")))
 }
 
-/// As many lines as people read, each below the margin, so that none can be taken for one of ours.
+/// Shortens a text and indents each line, so that none looks like a line of the format itself.
 pub(super) fn indent_block(text: &str, margin: &str) -> String {
     let text = sanitize(text.trim_end());
     let lines: Vec<&str> = text.lines().collect();

@@ -40,7 +40,7 @@ impl RunDetails {
         text
     }
 
-    /// In one line: who was asked, what it used, and how long it took.
+    /// One line: the model, its usage, and the duration.
     pub(super) fn summary(&self) -> String {
         let mut parts = vec![self.trace.model.clone()];
         if let Some(used) = &self.execution.model {
@@ -54,7 +54,7 @@ impl RunDetails {
     }
 }
 
-/// `told` is the instruction that the model has had before, and is not shown again.
+/// `told` is the last instruction that was shown; it is not repeated.
 fn step_text<'a>(story: &RunDetails, step: &'a TraceStep, told: &mut &'a str) -> String {
     let took = format_duration(step.ms);
     match &step.did {
@@ -86,7 +86,7 @@ fn step_text<'a>(story: &RunDetails, step: &'a TraceStep, told: &mut &'a str) ->
     }
 }
 
-/// What came of calls stands with them.
+/// Results of calls are shown with their calls.
 pub(super) fn message_text(message: &Message) -> String {
     match message {
         Message::User { text } | Message::Model { text, .. } => text.clone(),

@@ -1,4 +1,4 @@
-//! What goes well: words, calls, counts, and what a provider is told.
+//! Successful responses: text, calls, token counts, and the request that a provider gets.
 
 use super::*;
 use agent::{ModelStopReason, TokenUsage, ToolCall, ToolResult};
@@ -136,7 +136,7 @@ async fn an_answer_tells_why_it_ends() {
     }
 }
 
-/// Gemini has no arguments that are not JSON.
+/// Gemini cannot send arguments that are not JSON.
 #[tokio::test]
 async fn arguments_that_are_no_json_are_handed_on_as_they_are_and_can_be_sent_back() {
     for name in EACH.into_iter().filter(|name| !name.starts_with("gemini")) {

@@ -1,4 +1,4 @@
-//! What models of providers promise, over the real wire of each.
+//! Promises of the provider models, over the real protocol of each provider.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -33,7 +33,7 @@ const EACH: [&str; 5] = [
     "ollama/llama3",
 ];
 
-/// Quick to try again, and to give up.
+/// Short delays and timeouts.
 const PATIENCE: ProviderRetryPolicy = ProviderRetryPolicy {
     first_event_timeout: Duration::from_secs(5),
     event_timeout: Duration::from_secs(5),
@@ -86,7 +86,7 @@ async fn answer(model: &dyn Model) -> Result<ModelResponse, ModelError> {
     model.respond(&question(), &|_| {}).await
 }
 
-/// The answer, and the pieces in which it was told.
+/// The response, and the pieces in which it was streamed.
 async fn hear(model: &dyn Model) -> (Result<ModelResponse, ModelError>, Vec<String>) {
     let pieces = Mutex::new(Vec::new());
     let listener = |piece: &str| pieces.lock().unwrap().push(piece.to_owned());

@@ -1,4 +1,4 @@
-//! What providers say, kept as scripts and played again.
+//! Responses of providers, recorded as scripts and replayed.
 
 use super::*;
 use agent::{ModelScript, ScriptTurn};

@@ -1,4 +1,4 @@
-//! The keys of the operator: each goes to its provider, and to nobody else.
+//! The operator's keys: each is sent to its provider only.
 
 use super::*;
 use std::io;

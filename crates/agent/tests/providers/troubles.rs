@@ -1,4 +1,4 @@
-//! What goes wrong: providers that are busy, broken, silent, endless or cut off.
+//! Failures: providers that are busy, broken, silent, endless or cut off.
 
 use super::*;
 use futures_util::future::join_all;
@@ -163,7 +163,7 @@ async fn an_answer_that_is_cut_off_is_no_answer() {
         let (answer, pieces) = hear(&*choose(&server, name)).await;
         let error = answer.unwrap_err();
         assert!(matches!(error, ModelError::InvalidResponse { .. }), "{name}: {error}");
-        // Somebody has heard something already, which a second try would repeat.
+        // Text was already streamed, which a second attempt would repeat.
         assert!(!pieces.is_empty(), "{name}");
         assert_eq!(server.requests().len(), 1, "{name}");
     }

@@ -15,7 +15,7 @@ use types::{Agent, AgentId, ToolBinding, ToolId};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// The registered name, and those that people used before there was one.
+/// The registered media type, and those in use before its registration.
 const YAML: [&str; 3] = ["application/yaml", "application/x-yaml", "text/yaml"];
 
 pub(crate) fn routes() -> Routes {
@@ -26,7 +26,7 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(confirm))
 }
 
-/// An agent as JSON, or its specification as YAML with the rest in the query.
+/// An agent as JSON, or its specification as YAML with the other fields in the query.
 struct AgentBody(AgentRequest);
 
 impl<S: Send + Sync> FromRequest<S> for AgentBody {
@@ -37,7 +37,7 @@ impl<S: Send + Sync> FromRequest<S> for AgentBody {
     }
 }
 
-/// Reads an agent whose specification keeps the text that it was written as, also where it is an object.
+/// Reads an agent and keeps the source text of its specification, even if that is a JSON object.
 fn from_json(bytes: &[u8]) -> Result<AgentRequest, Problem> {
     extract::check_object(bytes)?;
     let unreadable = || extract::invalid_field(String::new(), "must be a JSON object");
@@ -46,11 +46,11 @@ fn from_json(bytes: &[u8]) -> Result<AgentRequest, Problem> {
     extract::from_checked(text.as_bytes())
 }
 
-/// Make an agent
+/// Create an agent
 ///
-/// Its specification is YAML or JSON, and is kept as it was written. The agent may run code if
-/// `tools` has an entry of type and name `code_execution` and `tool_resources` has a section of that
-/// name; `code_execution.missing` says what is not there.
+/// Its specification is YAML or JSON, and is stored as written. The agent can run code if `tools`
+/// has an entry with type and name `code_execution` and `tool_resources` has a section of that
+/// name; `code_execution.missing` lists what is missing.
 #[utoipa::path(
     post,
     path = "/agents",
@@ -85,7 +85,7 @@ async fn list(
     Ok(Json(app.service.agents(&caller, query).await?))
 }
 
-/// An agent, its tools, and what follows from its specification
+/// Get an agent, its tools, and what its specification implies
 #[utoipa::path(
     get,
     path = "/agents/{agent_id}",
@@ -102,9 +102,9 @@ async fn get(
     Ok(Json(app.service.agent(&caller, id).await?))
 }
 
-/// Replace the specification of an agent, the whole of it
+/// Replace the whole specification of an agent
 ///
-/// Name and `run_as` stay as they are where they are absent.
+/// If the name or `run_as` is absent, it does not change.
 #[utoipa::path(
     put,
     path = "/agents/{agent_id}",
@@ -123,7 +123,7 @@ async fn replace(
     Ok(Json(app.service.replace_agent(&caller, id, agent).await?))
 }
 
-/// Delete an agent; its tools stay
+/// Delete an agent; its tools remain
 #[utoipa::path(
     delete,
     path = "/agents/{agent_id}",
@@ -143,7 +143,7 @@ async fn delete(
 
 /// Attach a tool to an agent
 ///
-/// A tool that is attached already stays as it is, with its approval action.
+/// If the tool is already attached, nothing changes, including its approval action.
 #[utoipa::path(
     post,
     path = "/agents/{agent_id}/tools/{tool_id}",
@@ -178,7 +178,7 @@ async fn detach(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Say whether a tool's calls by an agent run, are refused, or wait for a person
+/// Set the approval action for an agent's calls of a tool: run, refuse, or wait for a person
 #[utoipa::path(
     patch,
     path = "/agents/{agent_id}/tools/{tool_id}",
@@ -197,10 +197,10 @@ async fn set_action(
     Ok(Json(app.service.set_tool_action(&caller, agent, tool, change).await?))
 }
 
-/// Confirm the code of an agent that you own and have read
+/// Confirm the code of an agent that you own and have reviewed
 ///
-/// You are its author from then on: it uses what you may use, and not only what the principal who wrote
-/// it may use. Refused if it was changed since `updated_at`.
+/// You become its author: it then runs with your privileges, not only with those of the principal
+/// who wrote it. Refused if it was changed since `updated_at`.
 #[utoipa::path(
     post,
     path = "/agents/{agent_id}/confirm",

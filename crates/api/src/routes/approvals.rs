@@ -1,4 +1,4 @@
-//! Questions to people.
+//! Approvals: requests that a person must allow or deny.
 
 use super::Routes;
 use crate::extract::{Json, Path, Query};
@@ -17,7 +17,7 @@ pub(crate) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(follow)).routes(routes!(get, decide))
 }
 
-/// List questions that the caller has asked or may answer, newest first
+/// List approvals that you requested or may answer, newest first
 #[utoipa::path(
     get,
     path = "/approvals",
@@ -34,7 +34,7 @@ async fn list(
     Ok(Json(app.service.approvals(&caller, query).await?))
 }
 
-/// Follow questions (SSE): those that are open, and then each as it is asked or answered
+/// Stream approvals (SSE): those that are open, then each one that is requested or answered
 #[utoipa::path(
     get,
     path = "/approvals/events",
@@ -48,7 +48,7 @@ async fn follow(State(app): State<Arc<AppState>>, caller: HttpCaller) -> Respons
     sse::shared_sse_response(numbered)
 }
 
-/// A question, with exactly what would run
+/// Get an approval, with exactly what would run
 #[utoipa::path(
     get,
     path = "/approvals/{id}",
@@ -65,9 +65,9 @@ async fn get(
     Ok(Json(app.service.approval(&caller, id)?))
 }
 
-/// Answer a question
+/// Answer an approval
 ///
-/// What is allowed begins at once, as soon as there is room for it. Whoever asked cannot answer.
+/// An allowed run starts as soon as there is capacity. The requester cannot answer.
 #[utoipa::path(
     post,
     path = "/approvals/{id}",

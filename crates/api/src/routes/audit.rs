@@ -1,4 +1,4 @@
-//! Who did what.
+//! The audit log.
 
 use super::Routes;
 use crate::extract::{Json, Query};
@@ -17,8 +17,8 @@ pub(crate) fn routes() -> Routes {
 
 /// Read the audit log of the workspace, newest first
 ///
-/// Each entry has the hash of the one before it, also of another workspace;
-/// `belljar audit verify` goes through all of them.
+/// Each entry has the hash of the previous entry, which may belong to another workspace. `belljar
+/// audit verify` checks the whole chain.
 #[utoipa::path(
     get,
     path = "/audit",

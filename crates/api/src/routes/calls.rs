@@ -1,4 +1,4 @@
-//! Calls of tools, and their tests.
+//! Tool calls and tool tests.
 
 use super::Routes;
 use crate::execution_response::{call_response, submit_options};
@@ -21,8 +21,9 @@ pub(crate) fn routes() -> Routes {
 
 /// Call a tool
 ///
-/// Directly, or through an agent that has it, with the rights of the agent's owner. A tool whose
-/// approval action is `review` waits for a person: the answer is then 202, with `approval_id`.
+/// Directly, or through an agent that has the tool, with the privileges of the agent's owner. If
+/// the tool's approval action is `review`, the call waits for a person: the response is 202, with
+/// `approval_id`.
 #[utoipa::path(
     post,
     path = "/tools/{tool_id}/call",
@@ -55,8 +56,8 @@ async fn call(
 
 /// Run the `test()` of a tool
 ///
-/// On the terms of a call: one whose approval action is `deny` is refused, one whose approval action is
-/// `review` waits for a person, and the answer is then 202, with `approval_id`.
+/// The rules of a call apply: the test is refused if the approval action is `deny`. If it is
+/// `review`, the test waits for a person: the response is 202, with `approval_id`.
 #[utoipa::path(
     post,
     path = "/tools/{tool_id}/test",

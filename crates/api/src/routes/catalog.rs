@@ -1,4 +1,4 @@
-//! What an agent can be given: the tool that runs code, and the skills that say how to use it well.
+//! What can be added to an agent: the tool that runs code, and skills that explain its use.
 
 use super::Routes;
 use crate::HttpCaller;
@@ -12,19 +12,19 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Where the MCP server of this server is.
+/// Path of the MCP server.
 const MCP_PATH: &str = "/mcp";
 const TOOL: &str = "execute_python";
 const TOOL_DESCRIPTION: &str = "Runs Python in a sandbox that it cannot break out of, and gives back \
     its result, its logs, and on failure an error with its traceback.";
-/// How each skill that ships is called in a list for people.
+/// Display name of each built-in skill.
 const SKILL_TITLES: [(&str, &str); 2] =
     [("code-interpreter", "Code Interpreter (skill)"), ("dataviz", "Dataviz (skill)")];
 
-/// One thing that can be added to an agent, or left out, independently of the others
+/// One item that can be added to an agent independently of the others
 #[derive(Debug, Serialize, ToSchema)]
 struct CatalogEntry {
-    /// For people
+    /// Display name
     #[schema(example = "Code Interpreter")]
     name: &'static str,
     #[serde(rename = "type")]
@@ -32,13 +32,13 @@ struct CatalogEntry {
     category: CatalogCategory,
     /// What it is for and when to use it
     description: String,
-    /// Of an MCP tool: its name at the server
+    /// MCP tools only: its name on the server
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<&'static str>,
-    /// Of an MCP tool: the address of the server, ready to be used
+    /// MCP tools only: the URL of the server
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
-    /// Of a skill: its name, as in `belljar skill install`
+    /// Skills only: its name, as in `belljar skill install`
     #[serde(skip_serializing_if = "Option::is_none")]
     skill: Option<&'static str>,
 }
@@ -59,10 +59,10 @@ pub(crate) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// List what an agent can be given: the tool that runs code, and the skills
+/// List what can be added to an agent: the tool that runs code, and the skills
 ///
-/// The tool works without its skill; with both, an agent also knows when to run code, and what to
-/// do when it fails.
+/// The tool works without its skill. With both, an agent also knows when to run code and what to do
+/// when it fails.
 #[utoipa::path(
     get,
     path = "/catalog",
@@ -93,11 +93,12 @@ fn tool_entry(url: Option<String>) -> CatalogEntry {
     }
 }
 
-/// By the name that the caller has used, which was found to be ours. That a proxy speaks TLS for us
-/// only the proxy can say; a caller who claims it is himself the one who is misled.
+/// Builds the URL from the `Host` header, which the guard has checked. Only a proxy knows whether
+/// it terminates TLS, so `X-Forwarded-Proto` is trusted; a caller who forges it misleads only
+/// itself.
 fn mcp_url(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let named = headers.get(HOST).and_then(|host| host.to_str().ok());
-    // HTTP/2 has it in the address.
+    // HTTP/2 has the authority in the URI.
     let host = named.or_else(|| uri.authority().map(|authority| authority.as_str()))?;
     let scheme = headers.get("x-forwarded-proto").filter(|scheme| *scheme == "https");
     let scheme = scheme.map_or("http", |_| "https");

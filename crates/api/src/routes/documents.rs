@@ -1,4 +1,4 @@
-//! Documents that people bring, and files that executions leave.
+//! Documents that users upload, and files that executions produce.
 
 use super::Routes;
 use crate::extract::{Json, Path, Query, is_json};
@@ -18,31 +18,31 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Files of one form. They are on the disk before the first of them is kept.
+/// Files in one form. All of them are on disk before the first is persisted.
 const FILES_MAX: usize = 100;
-/// What a form may have besides the bytes of its files.
+/// Size of a form without the content of its files.
 const FORM_BYTES: u64 = 1024 * 1024;
 
 pub(crate) fn routes() -> Routes {
     OpenApiRouter::new()
         .routes(routes!(create, list))
-        // Each file has a bound of its own, and none of them is ever in memory.
+        // Each file has its own limit, and no file is ever whole in memory.
         .layer(DefaultBodyLimit::disable())
         .routes(routes!(get, delete))
         .routes(routes!(content))
         .routes(routes!(asset))
 }
 
-/// The form of an upload.
+/// Form of an upload.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it only describes what is read part by part")]
 struct UploadForm {
-    /// One part for each file, with its name.
+    /// One part per file, with its file name.
     #[schema(value_type = Vec<String>, format = Binary)]
     file: Vec<Vec<u8>>,
 }
 
-/// Bring documents: upload them as `multipart/form-data`, or name URLs that the server fetches
+/// Add documents: upload them as `multipart/form-data`, or give URLs that the server fetches
 #[utoipa::path(
     post,
     path = "/documents",
@@ -111,7 +111,7 @@ async fn upload(
     Ok(app.service.upload_documents(caller, uploads).await?)
 }
 
-/// What an error is about in the end: its reader tells only that it could not read.
+/// The root cause of an error: the multipart parser reports only that it could not read.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(inner) = last.source() {
@@ -137,7 +137,7 @@ async fn list(
     Ok(Json(app.service.documents(&caller, query).await?))
 }
 
-/// What is known of a document
+/// Get the metadata of a document
 #[utoipa::path(
     get,
     path = "/documents/{id}",
@@ -154,7 +154,7 @@ async fn get(
     Ok(Json(app.service.document(&caller, id)?))
 }
 
-/// The bytes of a document
+/// Download a document
 #[utoipa::path(
     get,
     path = "/documents/{id}/content",
@@ -190,7 +190,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A file that an execution has left
+/// Download a file that an execution produced
 #[utoipa::path(
     get,
     path = "/assets/{execution_id}/{*filename}",

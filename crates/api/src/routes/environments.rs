@@ -1,4 +1,5 @@
-//! Environments: a Python and its packages, for whoever runs code; looked after by the operator.
+//! Environments: a Python and its packages. The operator manages them; every principal can use
+//! them.
 
 use super::Routes;
 use crate::extract::{Json, Path};
@@ -35,7 +36,7 @@ async fn list(
     Ok(Json(Page { items, next_cursor: None }))
 }
 
-/// An environment, with its definition, its lock and the exact versions of what is installed
+/// Get an environment, with its definition, its lock and the exact versions of its packages
 #[utoipa::path(
     get,
     path = "/environments/{name}",
@@ -52,12 +53,12 @@ async fn get(
     Ok(Json(app.service.environment_named(&caller, &name).await?))
 }
 
-/// Make an environment, or make it anew; for the operator of the server
+/// Create or rebuild an environment (operator only)
 ///
-/// Its packages are locked, installed and started before the name stands for them. Until then, and if
-/// anything fails, what was there before serves; sandboxes that run keep what they have. The answer
-/// comes when it is done, which takes seconds to minutes, or at once with `Prefer: respond-async`; it
-/// is made in any case.
+/// The server locks, installs and starts the packages before the name refers to them. Until then,
+/// and if any step fails, the previous environment stays in use; running sandboxes keep theirs. The
+/// response comes when the build is done, which takes seconds to minutes, or at once with `Prefer:
+/// respond-async`. The build continues if the client disconnects.
 #[utoipa::path(
     put,
     path = "/environments/{name}",
@@ -92,9 +93,9 @@ async fn put(
     Ok((status, place, Json(made)).into_response())
 }
 
-/// Remove an environment, or what was built of one that ships; for the operator of the server
+/// Remove an environment, or the build of one that ships (operator only)
 ///
-/// Sandboxes that run in it go on.
+/// Sandboxes that run in it continue.
 #[utoipa::path(
     delete,
     path = "/environments/{name}",

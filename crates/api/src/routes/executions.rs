@@ -1,4 +1,4 @@
-//! Code that runs, and what is known of it.
+//! Executions: code that runs, and its records.
 
 use super::Routes;
 use crate::execution_response::{call_response, submit_options};
@@ -30,9 +30,9 @@ pub(crate) fn routes() -> Routes {
 
 /// Run code in a fresh sandbox
 ///
-/// Answers with the finished record, also when the code has failed: its `status` tells. Going away
-/// before the answer cancels the run; one with `Prefer: respond-async`, or with an
-/// `Idempotency-Key`, is seen through.
+/// The response is the finished record, even if the code failed: see `status`. If the client
+/// disconnects, the run is cancelled; a run with `Prefer: respond-async` or an `Idempotency-Key`
+/// continues.
 #[utoipa::path(
     post,
     path = "/execute",
@@ -81,7 +81,7 @@ async fn list(
     Ok(Json(app.service.executions(&caller, query).await?))
 }
 
-/// The record of an execution
+/// Get the record of an execution
 #[utoipa::path(
     get,
     path = "/executions/{id}",
@@ -100,7 +100,7 @@ async fn get(
     Ok(record_response(app.service.execution_record(&caller, id).await?))
 }
 
-/// The events of an execution (SSE), from the first or after `Last-Event-ID` to its end
+/// Stream the events of an execution (SSE), from the first or after `Last-Event-ID` to its end
 #[utoipa::path(
     get,
     path = "/executions/{id}/events",
@@ -125,7 +125,7 @@ async fn events(
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CancelResult {
-    /// Whether there was something to stop.
+    /// Whether the execution was still running
     pub(crate) cancelled: bool,
 }
 

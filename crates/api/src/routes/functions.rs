@@ -1,4 +1,4 @@
-//! Functions: code that is deployed apart from agents, and its calls.
+//! Functions: code that is deployed independently of agents, and its calls.
 
 use super::Routes;
 use super::executions::CancelResult;
@@ -33,14 +33,15 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(confirm))
 }
 
-/// Deploy a function, or replace what is deployed under its name
+/// Deploy a function, or replace the one with its name
 ///
-/// From a folder with `handler.py`, whose `handle` may ask for `data`, `secrets` and
-/// `function_call_info`; with `requirements.txt` it has an environment of its own, and `function.toml`
-/// says `name`, `description`, `python`, `memory_mb` and `timeout_seconds`. Nothing is kept of one that
-/// is not right. Until it is deployed, and if that fails, what was there before serves. The answer
-/// comes when it is done, which with new packages takes seconds to minutes, or at once with
-/// `Prefer: respond-async`; it is deployed in any case.
+/// The source is a directory with `handler.py`, whose `handle` may take `data`, `secrets` and
+/// `function_call_info`. With `requirements.txt`, the function has its own environment.
+/// `function.toml` sets `name`, `description`, `python`, `memory_mb` and `timeout_seconds`. An
+/// invalid function is not stored. Until the deployment is done, and if it fails, the previous one
+/// stays in use. The response comes when it is done, which takes seconds to minutes with new
+/// packages, or at once with `Prefer: respond-async`. The deployment continues if the client
+/// disconnects.
 #[utoipa::path(
     post,
     path = "/functions",
@@ -89,7 +90,7 @@ async fn list(
     Ok(Json(app.service.functions(&caller, query).await?))
 }
 
-/// A function, and how its deployment goes
+/// Get a function and the status of its deployment
 #[utoipa::path(
     get,
     path = "/functions/{function_id}",
@@ -108,7 +109,7 @@ async fn get(
 
 /// Delete a function
 ///
-/// Calls that run are seen through, and tools that call it say that it is gone.
+/// Running calls finish. Tools that call the function report that it is deleted.
 #[utoipa::path(
     delete,
     path = "/functions/{function_id}",
@@ -126,7 +127,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Call a function; the answer is the call, which runs on
+/// Start a call of a function; the response is the call while it runs
 #[utoipa::path(
     post,
     path = "/functions/{function_id}/call",
@@ -167,7 +168,7 @@ async fn calls(
     Ok(Json(app.service.function_calls(&caller, id, query).await?))
 }
 
-/// A call of a function
+/// Get a call of a function
 #[utoipa::path(
     get,
     path = "/functions/{function_id}/calls/{call_id}",
@@ -184,7 +185,7 @@ async fn get_call(
     Ok(Json(app.service.function_call(&caller, id, call).await?))
 }
 
-/// What a call has returned; 404 with `response.pending` while it runs
+/// Get the return value of a call; 404 with `response.pending` while it runs
 #[utoipa::path(
     get,
     path = "/functions/{function_id}/calls/{call_id}/response",
@@ -201,7 +202,7 @@ async fn response(
     Ok(Json(app.service.function_response(&caller, id, call).await?))
 }
 
-/// What a call has printed, line by line; of one that runs, so far
+/// Get the output of a call, line by line; of a running call, the output so far
 #[utoipa::path(
     get,
     path = "/functions/{function_id}/calls/{call_id}/logs",
@@ -237,10 +238,10 @@ async fn cancel(
     Ok((StatusCode::ACCEPTED, Json(CancelResult { cancelled })))
 }
 
-/// Confirm the code of a function that you own and have read
+/// Confirm the code of a function that you own and have reviewed
 ///
-/// You are its author from then on: it uses what you may use, and not only what the principal who wrote
-/// it may use. Refused if it was changed since `updated_at`.
+/// You become its author: it then runs with your privileges, not only with those of the principal
+/// who wrote it. Refused if it was changed since `updated_at`.
 #[utoipa::path(
     post,
     path = "/functions/{function_id}/confirm",

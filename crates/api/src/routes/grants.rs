@@ -1,4 +1,4 @@
-//! Who may do what, and why a call is or is not allowed.
+//! Grants and ownership, and why a call is or is not allowed.
 
 use super::Routes;
 use crate::extract::{Json, Path, Query};
@@ -24,12 +24,12 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(explain))
 }
 
-/// Grant a privilege on something that you own
+/// Grant a privilege on an object that you own
 ///
-/// OWNERSHIP of the workspace is shared. Everything else has one owner: an owner of the workspace hands
-/// it over by a grant, and any other owner offers it (`offerOwnership`). With a new owner the other
-/// grants on the object end, and an agent is `run_as: caller`. A grant that is there already is given
-/// again.
+/// OWNERSHIP of the workspace can be shared. Every other object has one owner: an owner of the
+/// workspace transfers it with a grant, any other owner offers it (`offerOwnership`). A new owner
+/// ends the other grants on the object and sets an agent to `run_as: caller`. If the grant already
+/// exists, the response is that grant.
 #[utoipa::path(
     post,
     path = "/grants",
@@ -46,7 +46,7 @@ async fn create(
     Ok((StatusCode::CREATED, Json(app.service.create_grant(&caller, request).await?)))
 }
 
-/// List grants, newest first: your own, and all on what you own
+/// List grants, newest first: your own, and all on objects that you own
 #[utoipa::path(
     get,
     path = "/grants",
@@ -63,7 +63,7 @@ async fn list(
     Ok(Json(app.service.grants(&caller, query).await?))
 }
 
-/// Take a grant away
+/// Revoke a grant
 #[utoipa::path(
     delete,
     path = "/grants/{grant_id}",
@@ -81,10 +81,10 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Offer ownership of something that you own
+/// Offer ownership of an object that you own
 ///
-/// The recipient becomes the owner on accepting it. An object has one offer at a time: another one
-/// replaces it.
+/// The recipient becomes the owner by accepting. An object has one offer at a time: a new offer
+/// replaces the previous one.
 #[utoipa::path(
     post,
     path = "/ownership-offers",
@@ -101,7 +101,7 @@ async fn offer(
     Ok((StatusCode::CREATED, Json(app.service.offer_ownership(&caller, request).await?)))
 }
 
-/// List offers of ownership, newest first: those to you and those of you
+/// List offers of ownership, newest first: those to you and those by you
 #[utoipa::path(
     get,
     path = "/ownership-offers",
@@ -118,7 +118,7 @@ async fn offers(
     Ok(Json(app.service.ownership_offers(&caller, query).await?))
 }
 
-/// Decline an offer of ownership that was made to you, or withdraw one of what you own
+/// Decline an offer of ownership to you, or withdraw one for an object that you own
 #[utoipa::path(
     delete,
     path = "/ownership-offers/{offer_id}",
@@ -136,10 +136,10 @@ async fn end_offer(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Accept ownership that you were offered
+/// Accept an offer of ownership
 ///
-/// The other grants on the object end. An agent is `run_as: caller` from then on, and the code of
-/// agents, tools and functions keeps its author until you confirm or replace it.
+/// The other grants on the object end. An agent becomes `run_as: caller`, and the code of agents,
+/// tools and functions keeps its author until you confirm or replace it.
 #[utoipa::path(
     post,
     path = "/ownership-offers/{offer_id}/accept",
@@ -156,9 +156,9 @@ async fn accept(
     Ok(Json(app.service.accept_ownership(&caller, id).await?))
 }
 
-/// What a call could reach, and why it is or is not allowed
+/// Explain what a call could access, and why it is or is not allowed
 ///
-/// For yourself; for others if you own the tool and the agent, or the workspace.
+/// For yourself, or for other principals if you own the tool and the agent, or the workspace.
 #[utoipa::path(
     get,
     path = "/explain",

@@ -1,4 +1,4 @@
-//! API keys, each shown whole once.
+//! API keys. Only the response to the creation contains the secret.
 
 use super::Routes;
 use crate::extract::{Json, Path, Query};
@@ -18,10 +18,9 @@ pub(crate) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(revoke))
 }
 
-/// Make an API key, for yourself or, as an owner of the workspace, for others
+/// Create an API key, for yourself or, as an owner of the workspace, for another principal
 ///
-/// `secret` is in this answer and never in another one: also not when the same request is sent
-/// again with its `Idempotency-Key`.
+/// Only this response contains `secret`. A replay with the same `Idempotency-Key` does not.
 #[utoipa::path(
     post,
     path = "/keys",
@@ -56,13 +55,13 @@ async fn list(
     Ok(Json(app.service.keys(&caller, query).await?))
 }
 
-/// Revoke an API key, and those that its principal has made with it
+/// Revoke an API key and the keys that its principal created with it
 ///
-/// The key that this is asked with stays, also if it was made with the revoked one: make the next
-/// key, and revoke the last one with it. A key that has made others does not revoke itself.
+/// The key of this request stays valid, even if it was created with the revoked one: create the
+/// next key, then revoke the previous one with it. A key that created others cannot revoke itself.
 ///
-/// What was begun with it ends: what runs, sessions that were opened with it, and open questions. Streams
-/// that were asked for with it end within a second of the next event.
+/// Running executions, sessions and open approvals of the key end. Its event streams end within a
+/// second of the next event.
 #[utoipa::path(
     delete,
     path = "/keys/{key_id}",

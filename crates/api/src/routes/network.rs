@@ -1,4 +1,4 @@
-//! Whom code may talk to: network rules, integrations, and the history of attempts.
+//! Network access of code: network rules, integrations, and the egress log.
 
 use super::Routes;
 use crate::extract::{Json, Path, Query};
@@ -23,9 +23,9 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(log))
 }
 
-/// Make a network rule
+/// Create a network rule
 ///
-/// A named list of hosts and ports. It opens nothing until an integration has it.
+/// A rule is a named list of hosts and ports. It allows nothing until an integration contains it.
 #[utoipa::path(
     post,
     path = "/network-rules",
@@ -59,7 +59,7 @@ async fn list_rules(
     Ok(Json(app.service.network_rules(&caller, query).await?))
 }
 
-/// A network rule
+/// Get a network rule
 #[utoipa::path(
     get,
     path = "/network-rules/{network_rule_id}",
@@ -78,7 +78,7 @@ async fn get_rule(
 
 /// Replace the values of a network rule
 ///
-/// The next connection of every session that leaves by it is decided by the new ones.
+/// The new values apply to the next connection of every session that uses the rule.
 #[utoipa::path(
     put,
     path = "/network-rules/{network_rule_id}",
@@ -97,7 +97,7 @@ async fn replace_rule(
     Ok(Json(app.service.replace_network_rule(&caller, id, request).await?))
 }
 
-/// Delete a network rule that no integration has
+/// Delete a network rule that is in no integration
 #[utoipa::path(
     delete,
     path = "/network-rules/{network_rule_id}",
@@ -115,11 +115,11 @@ async fn delete_rule(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Make an integration
+/// Create an integration
 ///
-/// Code of an agent leaves by it if the agent's specification names it below
-/// `tool_resources.code_execution.external_access_integrations` and whoever the code runs as has
-/// USAGE on it; other code if the request names it below `integrations`.
+/// Code of an agent can use it if the agent's specification lists it in
+/// `tool_resources.code_execution.external_access_integrations` and the principal that the code
+/// runs as has USAGE on it. Other code can use it if the request lists it in `integrations`.
 #[utoipa::path(
     post,
     path = "/integrations",
@@ -153,7 +153,7 @@ async fn list_integrations(
     Ok(Json(app.service.integrations(&caller, query).await?))
 }
 
-/// An integration
+/// Get an integration
 #[utoipa::path(
     get,
     path = "/integrations/{integration_id}",
@@ -170,9 +170,9 @@ async fn get_integration(
     Ok(Json(app.service.integration(&caller, id)?))
 }
 
-/// Change an integration, or switch it on or off
+/// Change, enable or disable an integration
 ///
-/// The next connection of every session that leaves by it is decided by what it is then.
+/// The change applies to the next connection of every session that uses the integration.
 #[utoipa::path(
     patch,
     path = "/integrations/{integration_id}",
@@ -209,9 +209,9 @@ async fn delete_integration(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Whom code has tried to reach, newest first
+/// List network access attempts of code, newest first
 ///
-/// An owner of the workspace sees all attempts, others those of their own code.
+/// An owner of the workspace sees all attempts, other principals those of their own code.
 #[utoipa::path(
     get,
     path = "/network/log",

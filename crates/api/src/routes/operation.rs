@@ -1,4 +1,4 @@
-//! For those who run the server: whether it is well, and what it has done.
+//! Health, readiness and metrics, for the operator.
 
 use crate::extract::Json;
 use crate::problem::Problem;
@@ -17,14 +17,14 @@ pub(crate) struct Health {
     version: &'static str,
 }
 
-/// Open to everybody: that the process answers, and nothing that a connection would not tell.
+/// Public: says only that the process responds, which an open connection shows too.
 pub(crate) async fn health(State(app): State<Arc<AppState>>) -> Json<Health> {
     let status = if app.service.is_stopping() { "stopping" } else { "ok" };
     Json(Health { status, version: env!("CARGO_PKG_VERSION") })
 }
 
-/// Open to everybody, as probes have no key: whether new work can be done. Answers are found anew every
-/// few seconds at most, whoever asks.
+/// Public, since probes have no key: whether the server can start new work. Cached for a few
+/// seconds, so that frequent requests cost nothing.
 pub(crate) async fn readiness(State(app): State<Arc<AppState>>) -> Response {
     let found = app.service.readiness().await;
     let status = match found.status {
@@ -34,7 +34,7 @@ pub(crate) async fn readiness(State(app): State<Arc<AppState>>) -> Response {
     (status, Json(found)).into_response()
 }
 
-/// For owners of the workspace: it tells how much others use.
+/// For owners of the workspace only: metrics show how much other principals use.
 pub(crate) async fn metrics(
     State(app): State<Arc<AppState>>,
     caller: HttpCaller,

@@ -14,7 +14,7 @@ pub(crate) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(get, set))
 }
 
-/// Which packages sessions of this workspace may install
+/// Get the package policy for sessions of this workspace
 #[utoipa::path(
     get,
     path = "/packages/policy",
@@ -29,10 +29,10 @@ async fn get(
     Ok(Json(app.service.package_policy(&caller)?))
 }
 
-/// Say which packages sessions of this workspace may install
+/// Set the package policy for sessions of this workspace
 ///
-/// It holds from the next install on, for what is asked for and for all that comes along. Whether a
-/// session may install anything is said by its agent. Needs MODIFY on the workspace.
+/// It applies from the next installation on, to requested packages and all of their dependencies.
+/// The agent decides whether a session may install packages at all. Needs MODIFY on the workspace.
 #[utoipa::path(
     put,
     path = "/packages/policy",

@@ -1,4 +1,4 @@
-//! Whether code that somebody sends is run, refused, or shown to a person first.
+//! The approval policy for submitted code: run, refuse, or ask a person first.
 
 use super::Routes;
 use crate::extract::Json;
@@ -14,7 +14,7 @@ pub(crate) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(get, set))
 }
 
-/// What becomes of code that is sent to this workspace
+/// Get the approval policy for code that is submitted to this workspace
 #[utoipa::path(
     get,
     path = "/permissions/execute_python",
@@ -29,11 +29,11 @@ async fn get(
     Ok(Json(app.service.code_permission(&caller)?))
 }
 
-/// Say what becomes of code that is sent to this workspace
+/// Set the approval policy for code that is submitted to this workspace
 ///
-/// It holds for `execute_python` and for every other way to send code, from the next run on. With
-/// `ask` each run waits for an answer, with `ask_once` the first of each session. Needs MODIFY on the
-/// workspace.
+/// It applies to `execute_python` and all other operations that submit code, from the next run on.
+/// With `ask`, each run waits for an approval; with `ask_once`, the first run of each session does.
+/// Needs MODIFY on the workspace.
 #[utoipa::path(
     put,
     path = "/permissions/execute_python",

@@ -1,4 +1,4 @@
-//! Who is in a workspace, and what they like.
+//! The principals of a workspace, and their preferences.
 
 use super::Routes;
 use crate::extract::{Json, Path, Query};
@@ -23,7 +23,7 @@ pub(crate) fn routes() -> Routes {
 
 /// Add a user, a role or a service to the workspace
 ///
-/// It may do nothing until it is granted something, or has a role that was.
+/// A new principal has no privileges until it, or one of its roles, is granted some.
 #[utoipa::path(
     post,
     path = "/principals",
@@ -41,7 +41,7 @@ async fn create(
     Ok((StatusCode::CREATED, Json(principal)))
 }
 
-/// List who is in the workspace, newest first
+/// List the principals of the workspace, newest first
 #[utoipa::path(
     get,
     path = "/principals",
@@ -58,7 +58,7 @@ async fn list(
     Ok(Json(app.service.principals(&caller, query).await?))
 }
 
-/// Who the key belongs to, and in which workspace
+/// Get the principal and the workspace of the API key
 #[utoipa::path(
     get,
     path = "/principals/me",
@@ -70,7 +70,7 @@ async fn me(caller: HttpCaller) -> Json<Me> {
     Json(caller.me())
 }
 
-/// A principal
+/// Get a principal
 #[utoipa::path(
     get,
     path = "/principals/{principal_id}",
@@ -124,7 +124,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What you prefer
+/// Get your preferences
 #[utoipa::path(
     get,
     path = "/preferences",
@@ -139,7 +139,7 @@ async fn preferences(
     Ok(Json(app.service.preferences(&caller)?))
 }
 
-/// Say what you prefer: all of it, such as `{"code_model": "…"}`
+/// Replace your preferences, such as `{"code_model": "…"}`
 #[utoipa::path(
     put,
     path = "/preferences",

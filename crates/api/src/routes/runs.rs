@@ -1,4 +1,4 @@
-//! Runs of language models: code from plain words, and agents that answer.
+//! Runs of language models: tasks that a model solves with code, and agents that reply.
 
 use super::Routes;
 use crate::execution_response::{accepted_response, submit_options, with_location};
@@ -28,11 +28,11 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(trace))
 }
 
-/// Have a request carried out with code that a model writes
+/// Let a model write and run code for a request
 ///
-/// The model plans first, then writes code for one step at a time, which runs in a live session, and
-/// sees what came of it. `sandbox_id` goes on in the same session, with its variables and with what
-/// was said before. A run that has failed is answered as well: `status`, `complete` and `error` tell.
+/// The model plans first, then writes code for one step at a time. The code runs in a live session,
+/// and the model sees its result. `sandbox_id` continues in the same session, with its variables
+/// and its conversation. A failed run has a normal response: see `status`, `complete` and `error`.
 #[utoipa::path(
     post,
     path = "/code_execution",
@@ -64,7 +64,7 @@ async fn execute_code(
     })
 }
 
-/// A record in the form in which the request that began it is answered.
+/// Responds with a record in the form of the response to the request that started the run.
 pub(crate) async fn settled_response(
     app: &AppState,
     caller: &HttpCaller,
@@ -86,7 +86,7 @@ fn code_result_of(execution: Execution) -> Result<CodeResult, Problem> {
     Ok(code_result(execution).ok_or_else(|| not_a_run_error(id))?)
 }
 
-/// What came of a run of code, or how far it has come
+/// Get the result of a code run, or its progress
 #[utoipa::path(
     get,
     path = "/code_execution/{id}",
@@ -103,10 +103,10 @@ async fn code(
     Ok(Json(code_result_of(app.service.execution(&caller, id).await?)?))
 }
 
-/// Have an agent answer a message
+/// Send a message to an agent
 ///
-/// A tool that has to be confirmed is not run: `actions` says which, and the next request, with the
-/// `cursor` of this answer, replies to each with ALLOW or DENY.
+/// A tool that needs confirmation does not run: `actions` lists the pending calls, and the next
+/// request, with the `cursor` of this response, answers each with ALLOW or DENY.
 #[utoipa::path(
     post,
     path = "/agents/{agent_id}/run",
@@ -143,7 +143,7 @@ async fn run_agent(
     })
 }
 
-/// The answer of an agent, or how far it has come
+/// Get the reply of an agent, or its progress
 #[utoipa::path(
     get,
     path = "/agents/{agent_id}/runs/{id}",
@@ -164,10 +164,10 @@ async fn agent_run(
     Ok(Json(app.agents.chat_result(&caller, execution).await?))
 }
 
-/// What a run has done, step by step
+/// Get the trace of a run, step by step
 ///
-/// As JSON; as a Jupyter notebook, which opens anywhere; as a page that needs nothing but itself, with
-/// the charts in it; or as text for a terminal.
+/// As JSON, as a Jupyter notebook, as a self-contained HTML page with the charts, or as plain text
+/// for a terminal.
 #[utoipa::path(
     get,
     path = "/executions/{id}/trace",

@@ -1,4 +1,4 @@
-//! Values that are written and never read again.
+//! Secrets. The API accepts their values and never returns them.
 
 use super::Routes;
 use crate::extract::{Json, Path, Query};
@@ -22,13 +22,13 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(rotate))
 }
 
-/// Keep a secret
+/// Create a secret
 ///
-/// Code uses it as `inject` says: as a variable that it can read (`{"env": "NAME"}`, which is usual), as
-/// the credential of a client (`{"client": "openai"}`), or in a header of requests to one host
-/// (`{"header": {"host", "name"}}`). In the last two the value never enters a sandbox. A secret of the
-/// workspace is for code that runs as somebody with USAGE on it, one of the `caller` for what its owner
-/// runs.
+/// `inject` says how code uses it: as an environment variable that the code can read (`{"env":
+/// "NAME"}`, the default), as the credential of a client (`{"client": "openai"}`), or as a header
+/// of requests to one host (`{"header": {"host", "name"}}`). With the last two, the value never
+/// enters a sandbox. A secret with scope `workspace` is for code that runs as a principal with
+/// USAGE on it; one with scope `caller` is for code that its owner runs.
 #[utoipa::path(
     post,
     path = "/secrets",
@@ -62,7 +62,7 @@ async fn list(
     Ok(Json(app.service.secrets(&caller, query).await?))
 }
 
-/// Everything about a secret but its value
+/// Get a secret without its value
 #[utoipa::path(
     get,
     path = "/secrets/{secret_id}",
@@ -79,10 +79,10 @@ async fn get(
     Ok(Json(app.service.secret(&caller, id)?))
 }
 
-/// Change how a secret is used, or its comment
+/// Change the injection or the comment of a secret
 ///
-/// A value that was given for one host, header or variable is not sent to another: where `inject` names
-/// another place, `value` has to be sent with it.
+/// A value that was set for one host, header or variable is not sent to another: if `inject` names
+/// another target, the request must contain `value` too.
 #[utoipa::path(
     patch,
     path = "/secrets/{secret_id}",
@@ -101,9 +101,9 @@ async fn change(
     Ok(Json(app.service.change_secret(&caller, id, change).await?))
 }
 
-/// Give a secret another value
+/// Replace the value of a secret
 ///
-/// Code that starts afterwards has the new one.
+/// Code that starts afterwards uses the new value.
 #[utoipa::path(
     put,
     path = "/secrets/{secret_id}/value",
@@ -140,9 +140,9 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Seal all secrets of the server with a new key
+/// Re-encrypt all secrets of the server with a new key (operator only)
 ///
-/// For the operator. A server that is stopped in the middle of it loses nothing.
+/// If the server stops during the operation, no secret is lost.
 #[utoipa::path(
     post,
     path = "/secrets/rotate",

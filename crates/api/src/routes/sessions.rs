@@ -33,9 +33,9 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(read_file, write_file, delete_file))
 }
 
-/// Open a session: an interpreter that remembers, with a working directory
+/// Open a session: an interpreter that keeps its state, with a working directory
 ///
-/// With a `key` that a live session of the same principal has, that session is given.
+/// If an open session of the same principal has the same `key`, the response is that session.
 #[utoipa::path(
     post,
     path = "/sessions",
@@ -75,7 +75,7 @@ async fn list(
     Ok(Json(app.service.sessions(&caller, query).await?))
 }
 
-/// A session
+/// Get a session
 #[utoipa::path(
     get,
     path = "/sessions/{sandbox_id}",
@@ -131,8 +131,8 @@ async fn close(
 
 /// Run code in a session
 ///
-/// Variables, imports and files are those that earlier executions have left. A session runs one
-/// thing at a time: a second request meanwhile is refused with `session.busy`.
+/// The code sees the variables, imports and files of earlier executions. A session runs one
+/// execution at a time: a request during an execution is refused with `session.busy`.
 #[utoipa::path(
     post,
     path = "/sessions/{sandbox_id}/execute",
@@ -167,11 +167,11 @@ async fn execute(
 
 #[derive(Debug, Serialize, ToSchema)]
 struct InterruptResult {
-    /// Whether anything was running.
+    /// Whether anything was running
     interrupted: bool,
 }
 
-/// Interrupt what a session is running; its variables stay if the code lets itself be interrupted
+/// Interrupt the execution of a session; variables remain if the code can be interrupted
 #[utoipa::path(
     post,
     path = "/sessions/{sandbox_id}/interrupt",
@@ -189,7 +189,7 @@ async fn interrupt(
     Ok((StatusCode::ACCEPTED, Json(InterruptResult { interrupted })))
 }
 
-/// Start a session again, with nothing in it
+/// Restart a session with an empty state
 #[utoipa::path(
     post,
     path = "/sessions/{sandbox_id}/reset",

@@ -1,4 +1,4 @@
-//! Tools: what an agent can call.
+//! Tools: functions that an agent can call.
 
 use super::Routes;
 use crate::extract::{self, Json, Path, Query};
@@ -23,7 +23,7 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(confirm))
 }
 
-/// A tool as JSON, or as a Python file with the rest in the query.
+/// A tool as JSON, or as a Python file with the other fields in the query.
 struct ToolBody(ToolRequest);
 
 impl<S: Send + Sync> FromRequest<S> for ToolBody {
@@ -35,12 +35,13 @@ impl<S: Send + Sync> FromRequest<S> for ToolBody {
     }
 }
 
-/// Make a tool
+/// Create a tool
 ///
-/// From the JSON of a CodeRunner tool (`tool_type: code_runner`, a function `run`), from that of a
-/// Run Python code tool (`type: runPythonCode`, a function `handle`) or of a Call Function tool
-/// (`type: callFunction`, a deployed function), or from a Python file with a function `handle`. The code is read and never run: a tool whose contract is not right is refused
-/// with everything that is wrong, by line and column.
+/// From the JSON of a CodeRunner tool (`tool_type: code_runner`, a function `run`), of a Run Python
+/// code tool (`type: runPythonCode`, a function `handle`) or of a Call Function tool (`type:
+/// callFunction`, a deployed function), or from a Python file with a function `handle`. The server
+/// parses the code and never runs it. A tool with an invalid contract is refused with all of its
+/// errors, by line and column.
 #[utoipa::path(
     post,
     path = "/tools",
@@ -58,9 +59,9 @@ async fn create(
     Ok((StatusCode::CREATED, Json(app.service.create_tool(&caller, tool).await?)))
 }
 
-/// Read the contract of a tool, or everything that is wrong with it; nothing is kept
+/// Check a tool: get its contract, or all of its errors, without storing it
 ///
-/// Imports that its environment does not have, and programs, are warnings.
+/// Imports that its environment lacks, and programs that it starts, are warnings.
 #[utoipa::path(
     post,
     path = "/tools/validate",
@@ -95,7 +96,7 @@ async fn list(
     Ok(Json(app.service.tools(&caller, query).await?))
 }
 
-/// A tool
+/// Get a tool
 #[utoipa::path(
     get,
     path = "/tools/{tool_id}",
@@ -114,8 +115,8 @@ async fn get(
 
 /// Change a tool
 ///
-/// What is absent stays as it is; `configuration` is replaced whole. Approvals that were remembered
-/// for the tool are forgotten.
+/// Absent fields do not change; `configuration` is replaced as a whole. Remembered approvals for
+/// the tool are deleted.
 #[utoipa::path(
     patch,
     path = "/tools/{tool_id}",
@@ -134,7 +135,7 @@ async fn change(
     Ok(Json(app.service.change_tool(&caller, id, change).await?))
 }
 
-/// Delete a tool that no agent has
+/// Delete a tool that no agent has attached
 #[utoipa::path(
     delete,
     path = "/tools/{tool_id}",
@@ -152,10 +153,10 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Confirm the code of a tool that you own and have read
+/// Confirm the code of a tool that you own and have reviewed
 ///
-/// You are its author from then on: it uses what you may use, and not only what the principal who wrote
-/// it may use. Refused if it was changed since `updated_at`.
+/// You become its author: it then runs with your privileges, not only with those of the principal
+/// who wrote it. Refused if it was changed since `updated_at`.
 #[utoipa::path(
     post,
     path = "/tools/{tool_id}/confirm",

@@ -1,4 +1,4 @@
-//! Named directories that outlive sessions.
+//! Volumes: named directories that outlive sessions.
 
 use super::Routes;
 use crate::extract::{Json, Path, Query};
@@ -21,11 +21,11 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(read_file, write_file, delete_file))
 }
 
-/// Make a volume
+/// Create a volume
 ///
-/// Code of an agent sees it if the agent's specification names it below
-/// `tool_resources.code_execution.volumes`, with `access: read` or `write`, and whoever the code runs
-/// as has USAGE or MODIFY on it.
+/// Code of an agent can use it if the agent's specification lists it in
+/// `tool_resources.code_execution.volumes`, with `access: read` or `write`, and the principal that
+/// the code runs as has USAGE or MODIFY on it.
 #[utoipa::path(
     post,
     path = "/volumes",
@@ -59,7 +59,7 @@ async fn list(
     Ok(Json(app.service.volumes(&caller, query).await?))
 }
 
-/// A volume, and the files in it
+/// Get a volume and the list of its files
 #[utoipa::path(
     get,
     path = "/volumes/{volume_id}",
@@ -78,7 +78,7 @@ async fn get(
 
 /// Change the quota or the comment of a volume
 ///
-/// Sessions that are open keep the quota that they have begun with.
+/// Open sessions keep the quota that they started with.
 #[utoipa::path(
     patch,
     path = "/volumes/{volume_id}",
@@ -97,7 +97,7 @@ async fn change(
     Ok(Json(app.service.change_volume(&caller, id, change).await?))
 }
 
-/// Delete a volume with everything in it
+/// Delete a volume and all of its files
 #[utoipa::path(
     delete,
     path = "/volumes/{volume_id}",
@@ -133,7 +133,7 @@ async fn read_file(
     Ok(files::download(file, size, &path))
 }
 
-/// Write a file of a volume, whole, in the place of one of the same name
+/// Write a whole file of a volume, replacing one with the same name
 #[utoipa::path(
     put,
     path = "/volumes/{volume_id}/files/{*path}",

@@ -1,4 +1,4 @@
-//! Workspaces, for whoever runs the server.
+//! Workspaces, for the operator of the server.
 
 use super::Routes;
 use crate::extract::Json;
@@ -17,9 +17,9 @@ pub(crate) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(create, list))
 }
 
-/// Make a workspace, and the first key of its owner
+/// Create a workspace, and the first API key of its owner
 ///
-/// `key.secret` is in this answer and never in another one.
+/// Only this response contains `key.secret`.
 #[utoipa::path(
     post,
     path = "/workspaces",

@@ -1,7 +1,8 @@
-//! The decision about one request: whether a destination is open, by what, and at which addresses.
+//! The decision about one request: whether its destination is allowed, by which rule, and at which
+//! addresses.
 //!
-//! A [`Passage`] is made of the rules of this moment and used up by one request. Nothing must
-//! connect to an address that it has not judged.
+//! An [`AllowedRoute`] is made from the current policy and used for one request. The proxy must not
+//! connect to an address that the route has not checked.
 
 use super::ProxyClient;
 use super::error::EgressError;
@@ -15,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::time::timeout;
 
-/// A destination that is open at this moment, and the rules that say so.
+/// A destination that is allowed at this moment, and the rules that allow it.
 #[derive(Debug, Clone)]
 pub(super) struct AllowedRoute {
     policy: Arc<EgressPolicy>,
@@ -24,7 +25,8 @@ pub(super) struct AllowedRoute {
     allowed_by: String,
 }
 
-/// How requests to a destination with a credential are spoken. They have to be seen to get it.
+/// The scheme of requests to a destination with a credential. The proxy must read them to inject
+/// it.
 pub(super) fn interception_scheme(way: &EgressPolicy, to: &Destination) -> Option<Scheme> {
     let mut schemes = way.credentials.iter().filter(|it| it.destination == *to).map(|it| it.scheme);
     let first = schemes.next()?;
@@ -75,7 +77,7 @@ impl AllowedRoute {
         self.scheme
     }
 
-    /// What opened it, for the log.
+    /// What allowed it, for the log.
     pub(super) fn allowed_by(&self) -> &str {
         &self.allowed_by
     }
@@ -84,7 +86,7 @@ impl AllowedRoute {
         credentials_for(&self.policy, &self.destination, self.scheme)
     }
 
-    /// The addresses that may be connected to. A name is looked up here and nowhere else.
+    /// The addresses that may be connected to. The only place that looks up a name.
     pub(super) async fn resolve_addresses(
         &self,
         sandbox: &ProxyClient,
@@ -104,7 +106,7 @@ impl AllowedRoute {
         }
     }
 
-    /// Judges addresses of the destination, just found or in use since an earlier request.
+    /// Checks addresses of the destination, from a new lookup or from an earlier connection.
     pub(super) fn check_addresses(
         &self,
         answers: &[IpAddr],
@@ -112,7 +114,7 @@ impl AllowedRoute {
         let opens = self.credentials().any(|it| it.grants_access);
         let routed = allowed_addresses(&self.policy.openings, &self.destination, answers).or_else(
             |refused| {
-                // A credential that opens is an opening of exactly its destination.
+                // A credential that grants access allows exactly its destination.
                 let exactly = IntegrationRules {
                     integration: String::new(),
                     values: vec![(&self.destination).into()],
@@ -143,12 +145,12 @@ impl AllowedRoute {
         }
     }
 
-    /// Puts each credential where the client has put its placeholder, or into its first header if the
-    /// client has left all of them to us. A header that the client filled with something of its own
-    /// is left as it is, and so is a placeholder in any other place.
+    /// Replaces each placeholder by its credential, or adds the credential's first header if the
+    /// client set none of them. A header with another value stays unchanged, as does a placeholder
+    /// anywhere else.
     pub(super) fn inject_credentials(&self, headers: &mut HeaderMap) -> Result<(), EgressError> {
         let credentials: Vec<&Credential> = self.credentials().collect();
-        // Not by its name: a workspace and one of its principals can each have one of that name.
+        // Not by name: a workspace and one of its principals can have secrets of the same name.
         for places in credentials.chunk_by(|one, next| one.placeholder == next.placeholder) {
             let silent = places.iter().all(|it| !headers.contains_key(&it.header));
             let asked = places.iter().filter(|it| has_placeholder(headers, it));

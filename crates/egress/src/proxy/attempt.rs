@@ -1,7 +1,7 @@
-//! One attempt to reach somebody, from the moment when it is known whom.
+//! One attempt to connect, from the moment its destination is known.
 //!
-//! It is written down however it ends: also if the client hangs up or the sandbox ends while a host
-//! is being asked, which may have heard all of it by then.
+//! It is logged however it ends: even if the client disconnects or the sandbox ends during a
+//! request, which the host may have received by then.
 
 use super::ProxyClient;
 use super::allowed_route::AllowedRoute;
@@ -13,11 +13,11 @@ use http::Request;
 use policy::Destination;
 use std::sync::Arc;
 
-/// An attempt under way. If nobody says how it ended, it was not finished.
+/// An attempt in progress. If it is dropped without an outcome, it is logged as unfinished.
 pub(super) struct PendingAttempt {
     sandbox: Arc<ProxyClient>,
     destination: Destination,
-    /// What opens it, as soon as that is decided.
+    /// What allows it, once that is decided.
     allowed_by: Option<String>,
     is_recorded: bool,
 }
@@ -31,35 +31,35 @@ impl PendingAttempt {
         &self.destination
     }
 
-    /// Decides by the rules of now.
+    /// Checks the attempt against the current policy.
     pub(super) async fn authorize(&mut self, scheme: Scheme) -> Result<AllowedRoute, EgressError> {
         self.allowed_by = None;
         let way = self.sandbox.current_policy().await?;
         self.authorize_with(way, scheme)
     }
 
-    /// Decides by these rules.
+    /// Checks the attempt against this policy.
     pub(super) fn authorize_with(
         &mut self,
         way: Arc<EgressPolicy>,
         scheme: Scheme,
     ) -> Result<AllowedRoute, EgressError> {
-        let passage = AllowedRoute::new(way, &self.destination, scheme)?;
-        self.allowed_by = Some(passage.allowed_by().to_owned());
-        Ok(passage)
+        let route = AllowedRoute::new(way, &self.destination, scheme)?;
+        self.allowed_by = Some(route.allowed_by().to_owned());
+        Ok(route)
     }
 
-    pub(super) fn finish(mut self, refusal: Option<&EgressError>) {
-        self.record(refusal);
+    pub(super) fn finish(mut self, error: Option<&EgressError>) {
+        self.record(error);
     }
 
-    fn record(&mut self, refusal: Option<&EgressError>) {
+    fn record(&mut self, error: Option<&EgressError>) {
         self.is_recorded = true;
         let to = RequestedHost {
             host: self.destination.host().to_string(),
             port: self.destination.port(),
         };
-        record_attempt(&self.sandbox, to, self.allowed_by.take(), refusal);
+        record_attempt(&self.sandbox, to, self.allowed_by.take(), error);
     }
 }
 
@@ -71,38 +71,34 @@ impl Drop for PendingAttempt {
     }
 }
 
-/// That a connection through a passage, which was opened before, was ended by us.
-pub(super) fn record_disconnect(
-    sandbox: &ProxyClient,
-    passage: &AllowedRoute,
-    refusal: &EgressError,
-) {
-    let to = passage.destination();
+/// Logs that the proxy closed a connection on a route that had been allowed.
+pub(super) fn record_disconnect(sandbox: &ProxyClient, route: &AllowedRoute, error: &EgressError) {
+    let to = route.destination();
     let to = RequestedHost { host: to.host().to_string(), port: to.port() };
-    record_attempt(sandbox, to, Some(passage.allowed_by().to_owned()), Some(refusal));
+    record_attempt(sandbox, to, Some(route.allowed_by().to_owned()), Some(error));
 }
 
-/// That a request was turned away before it was known whom it is for.
+/// Logs a request that was rejected before its destination was known.
 pub(super) fn record_rejection<B>(
     sandbox: &ProxyClient,
     request: &Request<B>,
-    refusal: &EgressError,
+    error: &EgressError,
 ) {
-    record_attempt(sandbox, message::requested_host(request), None, Some(refusal));
+    record_attempt(sandbox, message::requested_host(request), None, Some(error));
 }
 
 fn record_attempt(
     sandbox: &ProxyClient,
     to: RequestedHost,
     by: Option<String>,
-    refusal: Option<&EgressError>,
+    error: Option<&EgressError>,
 ) {
     sandbox.policy_source.record_attempt(EgressAttempt {
         at: Utc::now(),
         host: to.host,
         port: to.port,
-        allowed: by.is_some() && !refusal.is_some_and(EgressError::is_denial),
+        allowed: by.is_some() && !error.is_some_and(EgressError::is_denial),
         integration: by,
-        reason: refusal.map(EgressError::reason),
+        reason: error.map(EgressError::reason),
     });
 }

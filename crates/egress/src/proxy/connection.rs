@@ -1,9 +1,9 @@
 //! One connection of a sandbox, from its first request to its end.
 //!
-//! Each request on it is decided anew. A request can turn the connection into something else: a
-//! tunnel, the inside of an intercepted one, or a WebSocket. That is remembered while the request
-//! is answered, and carried out by the same task when HTTP is through with the connection, so
-//! that nothing of it can outlive the sandbox.
+//! Each request is checked separately. A request can upgrade the connection: to a tunnel, to an
+//! intercepted tunnel, or to a WebSocket. The upgrade is stored while the request is answered, and
+//! the same task runs it after HTTP has released the connection, so that nothing outlives the
+//! sandbox.
 
 use super::allowed_route::{AllowedRoute, interception_scheme};
 use super::attempt::{PendingAttempt, record_disconnect, record_rejection};
@@ -36,21 +36,21 @@ use tokio_rustls::rustls::ServerConfig;
 
 /// More than clients send.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
-/// What is read at once in each direction.
+/// Buffer size of each direction.
 const RELAY_BYTES: usize = 128 * 1024;
 
 pub(super) struct Connection {
     sandbox: Arc<ProxyClient>,
     tracked: Arc<TrackedConnection>,
-    /// Where the tunnel leads that this is the inside of.
+    /// The target of the tunnel, if this connection is inside one.
     intercepted_target: Option<(Destination, Scheme)>,
-    /// The attempt that opened the tunnel, until the first request in it goes on with it.
+    /// The attempt that opened the tunnel; its first request continues it.
     pending_attempt: Mutex<Option<PendingAttempt>>,
     upstream: tokio::sync::Mutex<Option<UpstreamConnection>>,
     upgrade: Mutex<Option<ConnectionUpgrade>>,
 }
 
-/// What a connection turns into.
+/// What a connection is upgraded to.
 enum ConnectionUpgrade {
     Tunnel {
         client: OnUpgrade,
@@ -70,13 +70,13 @@ struct WebSocketRelay {
     client: OnUpgrade,
     route: AllowedRoute,
     host: Upgraded,
-    /// For a host that has a credential.
+    /// Present if the host has a credential.
     redactor: Option<ResponseRedactor>,
     stream_end: StreamEnd,
     _seat: ConnectionSlot,
 }
 
-/// What a CONNECT has opened.
+/// What a CONNECT opened.
 enum OpenedTunnel {
     Opaque { passage: AllowedRoute, host: MeteredStream<TcpStream> },
     Intercepted { tls: Option<Arc<ServerConfig>> },
@@ -130,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// Answers requests, until the end or until the connection turns into something else.
+    /// Answers requests until the connection ends or is upgraded.
     async fn serve<S>(self, stream: S) -> Option<ConnectionUpgrade>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -152,8 +152,8 @@ impl Connection {
         self.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// A head that cannot be read has been answered, and nobody else has seen it. Outside of a tunnel it
-    /// names nobody who could be written down.
+    /// Logs a request head that could not be parsed. hyper has already answered it. Outside of a
+    /// tunnel there is no destination to log.
     fn record_parse_error(&self, error: &hyper::Error) {
         let Some((to, _)) = self.intercepted_target.as_ref().filter(|_| error.is_parse()) else {
             return;
@@ -184,7 +184,7 @@ impl Connection {
         answered
     }
 
-    /// Whom a request is for.
+    /// Determines the destination of a request and starts its attempt.
     fn begin_attempt(
         &self,
         request: &Request<Incoming>,
@@ -227,7 +227,7 @@ impl Connection {
                 attempt.finish(None);
                 ConnectionUpgrade::Tunnel { client, passage, host, _seat: seat }
             }
-            // Each request inside of it has a seat of its own.
+            // Each request inside the tunnel takes its own slot.
             Ok(OpenedTunnel::Intercepted { tls }) => {
                 ConnectionUpgrade::Intercepted { client, attempt, tls }
             }
@@ -240,7 +240,8 @@ impl Connection {
         Ok(Response::new(text_body("")))
     }
 
-    /// Opens a tunnel. An intercepted one leads nowhere yet: its requests are decided one by one.
+    /// Opens a tunnel. An intercepted one connects to nothing yet: its requests are checked one by
+    /// one.
     async fn open_tunnel(&self, attempt: &mut PendingAttempt) -> Result<OpenedTunnel, EgressError> {
         let way = self.sandbox.current_policy().await?;
         match interception_scheme(&way, attempt.destination()) {
@@ -258,7 +259,7 @@ impl Connection {
         }
     }
 
-    /// Writes down a request for which there is no seat.
+    /// Logs a request for which there is no slot.
     fn record_rejected_request(&self, request: &Request<Incoming>, refusal: &EgressError) {
         let opened = self.pending_attempt.lock().unwrap_or_else(PoisonError::into_inner).take();
         match opened {
@@ -271,7 +272,7 @@ impl Connection {
         *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
     }
 
-    /// Sends a request on, with the credentials of its destination, and gives the answer.
+    /// Forwards a request with the credentials of its destination, and returns the response.
     async fn forward(
         &self,
         passage: &AllowedRoute,
@@ -290,7 +291,7 @@ impl Connection {
         }
         if redactor.is_some() {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-            // One of them compresses what frames carry.
+            // The common extension compresses frames.
             headers.remove(SEC_WEBSOCKET_EXTENSIONS);
         }
         passage.inject_credentials(headers)?;
@@ -329,7 +330,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request over the connection of the one before, if that leads where this one goes.
+    /// Sends a request over the previous upstream connection, if that has the same target.
     async fn send_upstream(
         &self,
         passage: &AllowedRoute,
@@ -353,18 +354,18 @@ impl Connection {
     }
 }
 
-/// Whether an answer has a body in which a credential cannot be looked for.
+/// Whether a response has an encoded body, which cannot be searched for credentials.
 fn has_encoded_body(response: &Response<Incoming>) -> bool {
     let has_none = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     message::is_encoded(response.headers()) && !has_none && !response.body().is_end_stream()
 }
 
-/// Whether frames may carry something else than the bytes that they mean.
+/// Whether extensions may transform the content of frames.
 fn has_websocket_extensions(response: &Response<Incoming>) -> bool {
     response.headers().contains_key(SEC_WEBSOCKET_EXTENSIONS)
 }
 
-/// The answer of a host, as the client may have it.
+/// The response of a host, in the form for the client.
 fn client_response(
     response: Response<Incoming>,
     redactor: Option<ResponseRedactor>,
@@ -385,7 +386,7 @@ fn client_response(
     Response::from_parts(parts, body)
 }
 
-/// Serves the inside of an intercepted tunnel in the place of the host.
+/// Serves an intercepted tunnel in place of the host.
 async fn serve_intercepted(
     sandbox: &Arc<ProxyClient>,
     presence: &Arc<TrackedConnection>,
@@ -403,7 +404,7 @@ async fn serve_intercepted(
     let first = timeout(sandbox.proxy.limits.header_timeout, client.fill_buf()).await;
     let first = first.ok().and_then(Result::ok).and_then(|read| read.first().copied());
     if first.is_some_and(|byte| byte != sni::TLS_HANDSHAKE_RECORD) {
-        // Plain HTTP is told what is missing in its own words.
+        // A plain HTTP client gets the error as an HTTP response.
         return Connection::intercepted(sandbox, presence, attempt, Scheme::Http)
             .serve(client)
             .await;
@@ -424,7 +425,7 @@ async fn serve_intercepted(
     None
 }
 
-/// Carries bytes both ways, whatever they mean.
+/// Relays bytes in both directions without interpreting them.
 async fn run_tunnel(
     sandbox: &ProxyClient,
     client: OnUpgrade,
@@ -468,7 +469,7 @@ impl WebSocketRelay {
     }
 }
 
-/// Carries bytes both ways. How it ended is told to both by its end.
+/// Relays bytes in both directions. Both sides see the end as a closed connection.
 async fn relay<A, B>(client: &mut A, host: &mut B)
 where
     A: AsyncRead + AsyncWrite + Unpin + ?Sized,

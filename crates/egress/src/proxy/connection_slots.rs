@@ -1,8 +1,8 @@
-//! Room for connections: a request or a tunnel takes a seat, and a connection on which nobody asks for anything
-//! takes none and gives way to a new one.
+//! Connection slots. A request or a tunnel takes a slot; an idle connection takes none and is
+//! evicted when a new one needs its place.
 //!
-//! Seats are shared out: one sandbox, one workspace and all of them together have so many. Code that opens
-//! sockets and is silent must close nobody's way out, not even that of its own workspace.
+//! Slots are limited per sandbox, per workspace and in total. Code that opens sockets and stays
+//! idle must not block the egress of any other sandbox, not even in its own workspace.
 
 use super::ProxyClient;
 use super::error::{EgressError, ProxyBody};
@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use tokio::sync::Notify;
 use types::WorkspaceId;
 
-/// Who is connected to the proxy.
+/// The connections to the proxy.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     limits: ProxyLimits,
@@ -24,7 +24,7 @@ pub(super) struct ConnectionSlots {
 
 #[derive(Debug, Default)]
 struct ConnectionSlotsState {
-    /// Connections without a request, the oldest first.
+    /// Connections without a request, oldest first.
     idle: BTreeMap<u64, IdleConnection>,
     next: u64,
     slots_used: usize,
@@ -43,7 +43,7 @@ impl ConnectionSlotsState {
         self.idle.values().filter(|it| it.sandbox == sandbox).count()
     }
 
-    /// Closes the connection of a sandbox that has been silent for longest.
+    /// Closes the connection of a sandbox that has been idle longest.
     fn evict_oldest(&mut self, sandbox: u64) {
         let oldest = self.idle.iter().find(|(_, it)| it.sandbox == sandbox).map(|(at, _)| *at);
         if let Some(closed) = oldest.and_then(|at| self.idle.remove(&at)) {
@@ -51,7 +51,7 @@ impl ConnectionSlotsState {
         }
     }
 
-    /// The sandbox that has most of the silent connections.
+    /// The sandbox with the most idle connections.
     fn sandbox_with_most_idle(&self) -> Option<u64> {
         let mut counts: HashMap<u64, usize> = HashMap::new();
         self.idle.values().for_each(|it| *counts.entry(it.sandbox).or_default() += 1);
@@ -68,7 +68,7 @@ impl ConnectionSlots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a connection that is silent from now on, and closes another if there are too many.
+    /// Registers an idle connection, and evicts another one if there are too many.
     fn add_idle(&self, sandbox: u64, close: &Arc<Notify>) -> u64 {
         let mut state = self.state();
         if state.idle_count(sandbox) >= self.limits.idle_connections {
@@ -125,10 +125,10 @@ fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
     }
 }
 
-/// One connection of a sandbox, while it lasts.
+/// One connection of a sandbox.
 pub(super) struct TrackedConnection {
     sandbox: Arc<ProxyClient>,
-    /// Its place among the silent ones, and how many seats it has.
+    /// Its key among the idle connections, and the number of its slots.
     position: Mutex<(Option<u64>, usize)>,
     close: Arc<Notify>,
 }
@@ -140,12 +140,12 @@ impl TrackedConnection {
         Arc::new(Self { sandbox, position: Mutex::new((Some(at), 0)), close })
     }
 
-    /// Returns when this connection has to give way to another.
+    /// Completes when this connection is evicted.
     pub(super) async fn evicted(&self) {
         self.close.notified().await;
     }
 
-    /// A seat for a request that was read.
+    /// Takes a slot for a request that was read.
     pub(super) fn acquire_slot(self: &Arc<Self>) -> Result<ConnectionSlot, EgressError> {
         let seats = &self.sandbox.proxy.connection_slots;
         seats.acquire(self.sandbox.id, self.sandbox.policy_source.workspace())?;
@@ -167,7 +167,7 @@ impl Drop for TrackedConnection {
     }
 }
 
-/// The right to be served. When it is dropped, the connection is silent again.
+/// The permit to be served. Dropping the last one makes the connection idle again.
 pub(super) struct ConnectionSlot(Arc<TrackedConnection>);
 
 impl Drop for ConnectionSlot {
@@ -183,7 +183,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// An answer, whose request has its seat until the last byte.
+/// A response body that holds the slot of its request until the last byte.
 pub(super) struct SlotHoldingBody {
     body: ProxyBody,
     _seat: Option<ConnectionSlot>,

@@ -1,7 +1,7 @@
-//! Why a request goes no further, as the client inside is told and as the log keeps it.
+//! Why a request is rejected or fails, for the client in the sandbox and for the log.
 //!
-//! The text goes into the reason phrase too, since most clients show that and not the body of an
-//! answer to CONNECT. It is ASCII and bounded, because hosts are, and never has a secret in it.
+//! The text is also the reason phrase, since most clients show that and not the body of a response
+//! to CONNECT. It is ASCII and bounded, because host names are, and never contains a secret.
 
 use super::meter::TrafficLimit;
 use super::websocket_redact::FrameError;
@@ -18,10 +18,10 @@ use std::error::Error;
 use std::io;
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 
-/// What is answered to a client: our own words, or a host's as they arrive.
+/// The body of a response: our own text, or the stream of a host.
 pub(super) type ProxyBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
-/// Why a request cannot be understood in exactly one way.
+/// Why a request is ambiguous or malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MalformedRequest {
     #[error("this is a proxy; ask it with CONNECT, or with the whole URL")]
@@ -69,7 +69,7 @@ pub(super) enum EgressError {
     },
     #[error("{0} cannot be asked now: too many different secrets are in use; try later")]
     RedactionBusy(Destination),
-    /// Why is for the log.
+    /// The cause is for the log only.
     #[error("what is open to this session cannot be told now")]
     PolicyUnavailable { why: String },
 
@@ -129,7 +129,7 @@ pub(super) enum EgressError {
     IdleTimeout { to: Destination, bound: TrafficLimit },
     #[error("the body of a request to {0} cannot be read to its end")]
     RequestBody(Destination),
-    /// Nobody is there to be told.
+    /// The client has disconnected.
     #[error("the client or its sandbox ended before {0} had answered a request")]
     Aborted(Destination),
     #[error("the proxy cannot stand in for this host")]
@@ -137,7 +137,7 @@ pub(super) enum EgressError {
 }
 
 impl EgressError {
-    /// What a failed greeting means.
+    /// Interprets a failed TLS handshake.
     pub(super) fn tls_handshake(to: &Destination, source: io::Error) -> Self {
         let to = to.clone();
         let inner = source.get_ref().and_then(|inner| inner.downcast_ref());
@@ -149,7 +149,7 @@ impl EgressError {
         }
     }
 
-    /// Whether the host has said that it does not speak what it was asked to speak over TLS.
+    /// Whether the host rejected the offered ALPN protocols.
     pub(super) fn is_alpn_mismatch(&self) -> bool {
         let Self::Tls { source, .. } = self else { return false };
         let inner = source.get_ref().and_then(|inner| inner.downcast_ref());
@@ -203,8 +203,8 @@ impl EgressError {
         }
     }
 
-    /// Whether the rules did not allow it, or it asks for something that they cannot be asked about.
-    /// Otherwise they did, and it did not succeed.
+    /// Whether the policy denied it, or it asks for something that the policy cannot cover.
+    /// Otherwise it was allowed and failed.
     pub(super) fn is_denial(&self) -> bool {
         matches!(self, Self::Malformed(_))
             || matches!(self.status(), StatusCode::FORBIDDEN | StatusCode::SERVICE_UNAVAILABLE)
@@ -218,7 +218,7 @@ impl EgressError {
         }
     }
 
-    /// For the client inside.
+    /// For the client in the sandbox.
     pub(super) fn response(&self) -> Response<ProxyBody> {
         let status = self.status();
         let text = match status {

@@ -1,53 +1,53 @@
-//! What one sandbox can use of the proxy, and what all of them can use of the machine.
+//! Limits of the proxy, per sandbox and in total.
 
 use rustix::process::{Resource, getrlimit};
 use std::time::Duration;
 
-/// More than any pool of clients opens; each takes two descriptors of the server.
+/// More than any client pool opens; each takes two file descriptors of the server.
 const CONNECTIONS_MAX: usize = 256;
 /// Of all sandboxes together.
 const CONNECTIONS_TOTAL_MAX: usize = 4_096;
-/// One workspace takes at most this part of them.
+/// One workspace gets at most this fraction of them (a quarter).
 const WORKSPACE_SHARE: usize = 4;
-/// Connections of one sandbox on which nothing is asked for: what pools of clients keep. One more closes the oldest.
+/// Idle connections of one sandbox, as client pools keep them. One more evicts the oldest.
 const IDLE_CONNECTIONS_MAX: usize = 256;
-/// Of all sandboxes together, this part of the number of connections.
+/// Idle connections of all sandboxes, as a fraction of the connections (a half).
 const IDLE_CONNECTIONS_SHARE: usize = 2;
-/// A connection takes two descriptors of the server: all of them take no more than a quarter.
+/// A connection takes two file descriptors; all of them together use at most a quarter.
 const DESCRIPTORS_PER_CONNECTION: usize = 8;
-/// Each takes a thread, which may wait for a name server for half a minute.
+/// Each takes a thread, which may wait half a minute for a name server.
 const LOOKUPS_MAX: usize = 8;
-/// Few of the threads that everything in the server shares.
+/// A small part of the threads that the whole server shares.
 const LOOKUPS_TOTAL_MAX: usize = 32;
-/// A host that does not answer sooner is not there.
+/// A host that does not respond sooner is unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// For one request to begin, and for a client to keep a connection that it does not use.
+/// For a request head, and for a client to keep an unused connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
-/// A model may think for ten minutes before it says its first word, and its clients wait as long.
+/// A model may think for ten minutes before its first word, and its clients wait as long.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
-/// What a working directory can hold, several times over.
+/// Several times the size of a working directory.
 const BYTES_UP_MAX: u64 = 4 << 30;
 const BYTES_DOWN_MAX: u64 = 16 << 30;
 
-/// The bounds of one sandbox, and where it is said of all.
+/// Limits of one sandbox, or of all where it says so.
 #[derive(Debug, Clone)]
 pub struct ProxyLimits {
-    /// At once.
+    /// Concurrent connections.
     pub connections: usize,
     pub connections_per_workspace: usize,
     pub connections_total: usize,
-    /// Connections without a request, which take no place of another and give way to new ones.
+    /// Connections without a request. They take no slot, and are evicted for new ones.
     pub idle_connections: usize,
     pub idle_connections_total: usize,
-    /// Questions for a name, at once.
+    /// Concurrent name lookups.
     pub lookups: usize,
     pub lookups_total: usize,
-    /// To wait for room to look up a name, to look it up a name, to connect, and to greet, each.
+    /// For each of: waiting for a lookup permit, the lookup, the connection, and the TLS handshake.
     pub connect_timeout: Duration,
     pub header_timeout: Duration,
     /// Without a byte in either direction.
     pub idle_timeout: Duration,
-    /// Of all connections together, as they are on the wire.
+    /// Of all connections together, as counted on the wire.
     pub bytes_up: u64,
     pub bytes_down: u64,
 }

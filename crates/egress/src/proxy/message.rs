@@ -1,7 +1,7 @@
-//! Reads and cleans the head of a message.
+//! Parses and cleans the head of a message.
 //!
-//! Whom a request is for is read from one place, and every other place that says it must say the
-//! same. What is for the next hop only never goes further, in either direction.
+//! The destination of a request is read from one place, and every other place that has it must
+//! agree. Hop-by-hop headers are never forwarded, in either direction.
 
 use super::error::MalformedRequest;
 use crate::policy_source::Scheme;
@@ -13,7 +13,8 @@ use http::uri::Authority;
 use http::{Method, Request, Version};
 use policy::Destination;
 
-/// What a hop says to the next (RFC 9110), besides what `Connection` names and all of `Proxy-`.
+/// Hop-by-hop headers (RFC 9110), in addition to those that `Connection` lists and all `Proxy-`
+/// headers.
 const HOP_BY_HOP_HEADERS: [HeaderName; 7] = [
     CONNECTION,
     UPGRADE,
@@ -25,17 +26,17 @@ const HOP_BY_HOP_HEADERS: [HeaderName; 7] = [
 ];
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// As long as a name can be.
+/// Maximum length of a host name.
 const HOST_CHARS_MAX: usize = 253;
 
-/// Whom a request names, for the log and for nothing else.
+/// The host that a request names. For the log only.
 pub(super) struct RequestedHost {
     pub(super) host: String,
-    /// 0 if it names none.
+    /// 0 if the request has none.
     pub(super) port: u16,
 }
 
-/// What there is of a destination in a request that is not understood.
+/// The parts of a destination in a request that could not be parsed.
 pub(super) fn requested_host<B>(request: &Request<B>) -> RequestedHost {
     let host = request.headers().get(HOST);
     let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
@@ -48,17 +49,17 @@ pub(super) fn requested_host<B>(request: &Request<B>) -> RequestedHost {
     }
 }
 
-/// Whom a CONNECT is for.
+/// The destination of a CONNECT.
 pub(super) fn tunnel_target<B>(request: &Request<B>) -> Result<Destination, MalformedRequest> {
     let authority = request.uri().authority().ok_or(MalformedRequest::MissingPort)?;
     let port = authority.port_u16().ok_or(MalformedRequest::MissingPort)?;
     let to = destination(authority, port)?;
-    // Some clients leave the port out of it.
+    // Some clients omit the port here.
     check_host_header(request.headers(), &to, port)?;
     Ok(to)
 }
 
-/// Whom a request with a whole URL is for.
+/// The destination of a request with an absolute URL.
 pub(super) fn url_target<B>(request: &Request<B>) -> Result<Destination, MalformedRequest> {
     let uri = request.uri();
     match uri.scheme_str() {
@@ -73,7 +74,7 @@ pub(super) fn url_target<B>(request: &Request<B>) -> Result<Destination, Malform
     Ok(to)
 }
 
-/// Whether a request inside of a tunnel is for where the tunnel leads.
+/// Checks that a request inside a tunnel is for the target of the tunnel.
 pub(super) fn check_tunnel_request<B>(
     request: &Request<B>,
     to: &Destination,
@@ -103,7 +104,7 @@ fn destination(authority: &Authority, port: u16) -> Result<Destination, Malforme
     Ok(Destination::new(authority.host(), port)?)
 }
 
-/// A port that is written and cannot be read is not the usual one.
+/// A port that is present but invalid is an error, not the default port.
 fn port_of(authority: &Authority, usual: u16) -> Result<u16, MalformedRequest> {
     let written = authority.as_str().len() > authority.host().len();
     match authority.port_u16() {
@@ -113,7 +114,7 @@ fn port_of(authority: &Authority, usual: u16) -> Result<u16, MalformedRequest> {
     }
 }
 
-/// Whether `Host`, where there is one, names the destination.
+/// Checks that `Host`, if present, names the destination.
 fn check_host_header(
     headers: &HeaderMap,
     to: &Destination,
@@ -132,7 +133,7 @@ fn check_host_header(
     }
 }
 
-/// Whether the client asks to go on as a WebSocket, the only protocol that it can change to.
+/// Whether the client requests an upgrade to WebSocket, the only one that is supported.
 pub(super) fn is_websocket_upgrade<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
@@ -147,7 +148,7 @@ pub(super) fn set_websocket_upgrade(headers: &mut HeaderMap) {
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
 
-/// Whether a body is something else than the bytes that it means.
+/// Whether a body has a content or transfer encoding, so that its bytes differ from its content.
 pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
     let is_other = |header: HeaderName, plain: &str| {
         let lines = headers.get_all(header).into_iter();
@@ -157,7 +158,7 @@ pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
     is_other(CONTENT_ENCODING, "identity") || is_other(TRANSFER_ENCODING, "chunked")
 }
 
-/// Takes away what was for this hop.
+/// Removes the headers for this hop.
 pub(super) fn strip_hop_by_hop_headers(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> =
         connection_options(headers).filter_map(|option| option.parse().ok()).collect();

@@ -1,7 +1,7 @@
-//! Counts and times what goes between the proxy and a host.
+//! Counts bytes and time between the proxy and a host.
 //!
-//! Every byte to or from a host passes a [`Metered`] stream, whatever is spoken over it. It ends
-//! the connection when a bound is reached, and remembers which.
+//! Every byte to or from a host passes a [`MeteredStream`], whatever the protocol. It closes the
+//! connection at a limit, and records which one.
 
 use super::limits::ProxyLimits;
 use std::io;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The bound that was reached.
+/// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TrafficLimit {
     #[error("there was silence for {0} seconds")]
@@ -23,7 +23,7 @@ pub(super) enum TrafficLimit {
     Down(u64),
 }
 
-/// What all connections of one sandbox have used.
+/// Usage of all connections of one sandbox.
 #[derive(Debug)]
 pub(super) struct TrafficMeter {
     limits: ProxyLimits,
@@ -36,7 +36,7 @@ impl TrafficMeter {
         Self { limits, up: AtomicU64::new(0), down: AtomicU64::new(0) }
     }
 
-    /// Whether anything is left.
+    /// Fails if a limit is reached.
     pub(super) fn check(&self) -> Result<(), TrafficLimit> {
         self.count_sent(0).and(self.count_received(0))
     }
@@ -57,10 +57,10 @@ fn add_bytes(counter: &AtomicU64, bytes: usize) -> u64 {
     counter.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes)
 }
 
-/// Tells which bound ended a stream, to who does not have the stream any more.
+/// The limit that ended a stream, for code that no longer has the stream.
 pub(super) type StreamEnd = Arc<OnceLock<TrafficLimit>>;
 
-/// A stream to a host.
+/// A metered stream to a host.
 #[derive(Debug)]
 pub(super) struct MeteredStream<S> {
     stream: S,
@@ -85,7 +85,7 @@ impl<S> MeteredStream<S> {
         io::Error::other(*self.stream_end.get_or_init(|| bound))
     }
 
-    /// The alarm is not set anew for each byte, but looked at again when it rings.
+    /// The timer is not reset for each byte; when it fires, the last activity is checked.
     fn poll_idle_timer<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let idle = self.meter.limits.idle_timeout;
         loop {

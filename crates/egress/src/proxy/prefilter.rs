@@ -1,40 +1,39 @@
-//! Tells where in a long text a spelling may be, so that most of it is not looked at sign by sign.
+//! Finds where a long text may contain an encoding, so that most of it is not scanned byte by byte.
 //!
-//! A text is looked at in pieces of a few bytes, one after the other. A spelling is long enough to have a
-//! whole piece in it wherever it begins: where no piece is part of a spelling, there is none. For such
-//! texts it takes the same time whatever they are, so that who has a host say back guesses learns from it
-//! nothing about parts of a value that are shorter than a piece.
+//! A text is sampled in consecutive n-grams. An encoding is long enough to contain a whole n-gram
+//! at any offset: where no n-gram belongs to an encoding, there is none. For such texts the time is
+//! constant, so an attacker who makes a host echo guesses learns nothing about parts of a value
+//! that are shorter than an n-gram.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use zeroize::Zeroizing;
 
-/// Of spellings of at least 15 bytes, as most keys have them, and of shorter ones.
+/// For encodings of at least 15 bytes, which most keys have, and for shorter ones.
 const LONG_NGRAM_BYTES: usize = 8;
 const SHORT_NGRAM_BYTES: usize = 4;
-/// Makes letters of both cases the same, and some other signs, too.
+/// Folds both cases of letters, and also merges some other characters.
 const CASE_FOLD_MASK: u64 = 0x2020_2020_2020_2020;
-/// One in so many of the bits is set, or fewer.
+/// At most one of this many bits is set.
 const BITS_PER_GRAM: usize = 64;
-/// Between 8 KiB, which the nearest cache has room for, and 256 KiB.
+/// Between 8 KiB, which fits into the L1 cache, and 256 KiB.
 const BITS_MIN: usize = 1 << 16;
 const BITS_MAX: usize = 1 << 21;
 
-/// What is left out of a text.
+/// The part of a text that must be scanned.
 pub(super) struct ScanRange {
-    /// So many bytes have nothing to do with any spelling.
+    /// Bytes that cannot belong to an encoding.
     pub(super) skip: usize,
-    /// Up to here the text is to be looked at sign by sign.
+    /// The end of the part to scan byte by byte.
     pub(super) until: usize,
 }
 
-/// All pieces of all spellings.
+/// All n-grams of all encodings.
 pub(super) struct NgramPrefilter {
     is_long: bool,
     length_max: usize,
     ngrams: Zeroizing<Vec<u64>>,
-    /// Whether a piece may be among them, by its hash. It has a key, so that nobody can tell which
-    /// pieces have the hash of another.
+    /// A bit set by keyed hash. The key prevents an attacker from predicting which n-grams collide.
     filter: Vec<u64>,
     key: u64,
     shift: u32,
@@ -69,12 +68,12 @@ impl NgramPrefilter {
         grams
     }
 
-    /// The memory that they take, in bytes.
+    /// Memory use in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         8 * (self.ngrams.len() + self.filter.len())
     }
 
-    /// What can be left out of a text, if no spelling has begun before it.
+    /// The range of a text to scan, if no encoding began before it.
     pub(super) fn scan_range(&self, text: &[u8]) -> ScanRange {
         let (size, found) = match self.is_long {
             true => (LONG_NGRAM_BYTES, self.next_candidate::<LONG_NGRAM_BYTES>(text)),
@@ -85,7 +84,7 @@ impl NgramPrefilter {
                 let until = at + size;
                 ScanRange { skip: until.saturating_sub(self.length_max), until }
             }
-            // One that has just begun may have no whole piece in the text yet.
+            // An encoding that has just begun may not have a whole n-gram in the text yet.
             None => ScanRange { skip: text.len().saturating_sub(2 * size - 2), until: text.len() },
         }
     }

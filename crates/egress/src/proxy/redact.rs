@@ -1,10 +1,10 @@
-//! Takes the values of secrets out of what a host answers.
+//! Redacts the values of secrets in responses.
 //!
-//! A host that says back what it was sent must not hand a secret to the sandbox. Each value is
-//! covered in place, by as many bytes, so that lengths stay true. What is let out and when depends
-//! on lengths and on bytes that no value has, and only a value that is there as a whole makes a
-//! difference: otherwise who has a host say back guesses would find the value sign by sign. Time lets
-//! nothing out: a host that pauses inside of a value has said its beginning, and says the rest later.
+//! A host that echoes its request must not give a secret to the sandbox. Each value is masked in
+//! place by as many bytes, so that lengths stay correct. What is released, and when, depends only
+//! on lengths and on bytes that no value has; only a complete value makes a difference. Otherwise
+//! an attacker who makes a host echo guesses could find the value byte by byte. A pause releases
+//! nothing: a host that pauses inside a value has sent its start and sends the rest later.
 
 use super::prefilter::NgramPrefilter;
 use super::secret_encodings::encode_all;
@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 
 const MASK_BYTE: u8 = b'*';
 
-/// What is looked for: the values of some secrets, in all of their spellings.
+/// The values of some secrets in all of their encodings, compiled for the search.
 pub(super) struct SecretEncodings {
     values: Vec<Zeroizing<String>>,
     search: NFA,
@@ -34,13 +34,13 @@ pub(super) struct SecretEncodings {
 }
 
 impl SecretEncodings {
-    /// Nothing if they are too many to be looked for.
+    /// Returns `None` if they are too many to search for.
     pub(super) fn new(values: &[SecretText]) -> Option<Self> {
         let values: Vec<Zeroizing<String>> =
             values.iter().map(|value| Zeroizing::new(value.expose().to_owned())).collect();
         let all: BTreeSet<Vec<u8>> = values.iter().flat_map(|value| encode_all(value)).collect();
-        // All that there are, also where one begins in another: if one ended the search for the
-        // other, a secret of somebody's own could uncover the rest of one that is not.
+        // Report overlapping matches: if a match ended the search for another, a user's own secret
+        // could reveal the rest of a secret that is not theirs.
         let mut builder = NFA::builder();
         builder.match_kind(MatchKind::Standard).ascii_case_insensitive(true);
         let search = builder.build(&all).ok()?;
@@ -48,22 +48,22 @@ impl SecretEncodings {
         Some(Self { values, search, start, prefilter: NgramPrefilter::new(&all) })
     }
 
-    /// Whether they are of these values and of no others.
+    /// Whether these are the encodings of exactly these values.
     pub(super) fn matches_values<'a>(&self, values: impl Iterator<Item = &'a SecretText>) -> bool {
         self.values.iter().map(|value| value.as_str()).eq(values.map(SecretText::expose))
     }
 
-    /// The memory that they take, in bytes.
+    /// Memory use in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.search.memory_usage() + self.prefilter.memory_bytes()
     }
 
-    /// So many bytes may be the beginning of a spelling that is not there as a whole yet.
+    /// Number of bytes that may be the start of an incomplete encoding.
     fn held_bytes(&self) -> usize {
         self.search.max_pattern_len().saturating_sub(1)
     }
 
-    /// How long the longest spelling is that ends where the search is.
+    /// Length of the longest encoding that ends at the current position.
     fn longest_match_ending(&self, state: StateID) -> Option<usize> {
         if !self.search.is_special(state) || !self.search.is_match(state) {
             return None;
@@ -74,22 +74,22 @@ impl SecretEncodings {
     }
 }
 
-/// No header has these bytes, and so no spelling of a value that is sent in one: nothing that is looked
-/// for goes over the end of a line. Which they are has nothing to do with the values.
+/// Bytes that no header can contain, so no encoding of a header value contains them: no match
+/// crosses a line end. The set is independent of the values.
 fn is_separator(byte: u8) -> bool {
     byte.is_ascii_control() && byte != b'\t'
 }
 
-/// Finds what is looked for, also where it is cut in two by the way it arrives.
+/// Finds encodings in a stream, also across chunk boundaries.
 #[derive(Clone)]
 pub(super) struct ResponseRedactor {
     encodings: Arc<SecretEncodings>,
     state: StateID,
     /// The end of what has arrived.
     held: VecDeque<u8>,
-    /// How many bytes came before those that are held.
+    /// Number of bytes before the held ones.
     released: usize,
-    /// What of the held bytes is to be covered, counted from the first byte of all, in order.
+    /// Ranges of held bytes to mask, as offsets in the whole stream, in order.
     masked: VecDeque<Range<usize>>,
 }
 
@@ -100,7 +100,7 @@ impl ResponseRedactor {
         Self { encodings: spellings, state, held, released: 0, masked: covered }
     }
 
-    /// Covers the values in these headers. A name that has one in it takes its header with it.
+    /// Masks the values in these headers. Removes a header whose name contains one.
     pub(super) fn redact_headers(&self, headers: &mut HeaderMap) {
         let telling = |name: &&HeaderName| self.redact_complete(name.as_str().as_bytes()).is_some();
         let named: Vec<HeaderName> = headers.keys().filter(telling).cloned().collect();
@@ -115,14 +115,14 @@ impl ResponseRedactor {
         }
     }
 
-    /// A text that is complete, where something of it had to be covered.
+    /// Redacts a complete text; `None` if nothing had to be masked.
     pub(super) fn redact_complete(&self, text: &[u8]) -> Option<Bytes> {
         let mut redactor = Self::new(self.encodings.clone());
         redactor.scan(text);
         (!redactor.masked.is_empty()).then(|| redactor.mask(Bytes::copy_from_slice(text)))
     }
 
-    /// What may go on, now that this has arrived. What is neither held nor covered is not copied.
+    /// Adds a chunk and returns what may be released. Copies only bytes that are held or masked.
     pub(super) fn redact_chunk(&mut self, mut part: Bytes) -> [Bytes; 2] {
         self.scan(&part);
         let held_max = self.encodings.held_bytes();
@@ -140,12 +140,12 @@ impl ResponseRedactor {
         [first, second]
     }
 
-    /// All that is held, when nothing comes after it.
+    /// Releases everything that is held, at the end of the stream.
     pub(super) fn finish(&mut self) -> Bytes {
         self.release(self.held.len())
     }
 
-    /// Looks at what comes after all that is held.
+    /// Scans a chunk that follows the held bytes.
     fn scan(&mut self, part: &[u8]) {
         let begins = self.released + self.held.len();
         let (mut at, mut until) = (0, 0);
@@ -165,7 +165,7 @@ impl ResponseRedactor {
         }
     }
 
-    /// Of what is covered already, nothing ends later.
+    /// Matches arrive ordered by their end.
     fn mark_masked(&mut self, mut range: Range<usize>) {
         while let Some(last) = self.masked.pop_back_if(|last| last.end >= range.start) {
             range.start = range.start.min(last.start);
@@ -173,13 +173,13 @@ impl ResponseRedactor {
         self.masked.push_back(range);
     }
 
-    /// The first bytes that are held.
+    /// Releases the first held bytes.
     fn release(&mut self, count: usize) -> Bytes {
         let bytes: Vec<u8> = self.held.drain(..count).collect();
         self.mask(bytes.into())
     }
 
-    /// The bytes that go on next, as they may be seen.
+    /// Masks the next bytes to release.
     fn mask(&mut self, bytes: Bytes) -> Bytes {
         let (first, end) = (self.released, self.released + bytes.len());
         self.released = end;
@@ -197,16 +197,16 @@ impl ResponseRedactor {
     }
 }
 
-/// What a body comes to next.
+/// The next result of polling a body.
 type BodyFrameResult = Option<Result<Frame<Bytes>, Box<dyn Error + Send + Sync>>>;
 
-/// A body without the values of some secrets.
+/// A body in which the values of some secrets are redacted.
 pub(super) struct RedactingBody<B> {
     body: B,
     redactor: ResponseRedactor,
-    /// What goes on next, in order.
+    /// Chunks to release next, in order.
     pending: VecDeque<Bytes>,
-    /// What comes after that and after all that is held.
+    /// The last frame, after all pending and held bytes.
     final_frame: Option<BodyFrameResult>,
 }
 
@@ -215,7 +215,7 @@ impl<B> RedactingBody<B> {
         Self { body, redactor, pending: VecDeque::new(), final_frame: None }
     }
 
-    /// Takes up what the body comes to.
+    /// Processes the next result of the inner body.
     fn push_frame(&mut self, step: BodyFrameResult) {
         let after = match step {
             Some(Ok(frame)) => match frame.into_data() {
@@ -225,7 +225,8 @@ impl<B> RedactingBody<B> {
                 }
                 Err(frame) => Some(Ok(self.redact_trailers(frame))),
             },
-            // It broke off, perhaps inside of a value, and perhaps where code wanted it to: at a limit.
+            // The body failed, perhaps inside a value, and perhaps where code wanted it to: at a
+            // limit.
             Some(Err(error)) => {
                 self.final_frame = Some(Some(Err(error)));
                 return;
@@ -236,7 +237,7 @@ impl<B> RedactingBody<B> {
         self.final_frame = Some(after);
     }
 
-    /// What is due, without what is empty.
+    /// The next frame that is ready, skipping empty ones.
     fn next_frame(&mut self) -> Option<BodyFrameResult> {
         while let Some(data) = self.pending.pop_front() {
             if !data.is_empty() {
@@ -307,10 +308,10 @@ mod tests {
     use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
     use tokio::time::timeout;
 
-    /// A part of a body, or that it breaks off.
+    /// A part of a body, or an error.
     type Part = Result<Frame<Bytes>, &'static str>;
 
-    /// What a host says, when the test has it say it.
+    /// A host that sends what the test tells it to.
     struct ChannelBody(UnboundedReceiver<Part>);
 
     impl Body for ChannelBody {
@@ -322,7 +323,7 @@ mod tests {
         }
     }
 
-    /// A host, and what is told of its answer to somebody who gave it this value.
+    /// A host, and its redacted response for a sandbox that sent it this value.
     fn told(value: &str) -> (UnboundedSender<Part>, RedactingBody<ChannelBody>) {
         let (host, said) = unbounded_channel();
         (host, RedactingBody::new(ChannelBody(said), redactor(&[value])))
@@ -337,7 +338,7 @@ mod tests {
         ResponseRedactor::new(Arc::new(SecretEncodings::new(&values).unwrap()))
     }
 
-    /// The pieces in which an answer goes on.
+    /// The pieces in which a response is released.
     fn pieces(values: &[&str], parts: &[&[u8]]) -> Vec<String> {
         let mut redactor = redactor(values);
         let mut pass = |part: &&[u8]| redactor.redact_chunk(Bytes::copy_from_slice(part)).concat();
@@ -368,7 +369,7 @@ mod tests {
                 }
             }
         }
-        // Only the whole of it is another matter, and is as long.
+        // Only the whole value differs, and its mask is as long.
         assert_eq!(passed(&[VALUE], VALUE), "*".repeat(VALUE.len()));
     }
 
@@ -404,7 +405,8 @@ mod tests {
             }
             told.extend(redactor.finish());
             assert!(told.iter().all(|byte| *byte == MASK_BYTE) && told.len() == text.len());
-            // Half a million bytes. It was minutes when each was compared with all that was held.
+            // Half a million bytes. This took minutes when each byte was compared with all held
+            // ones.
             assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         }
     }
@@ -415,7 +417,7 @@ mod tests {
         for before in ["", "a", "ab", "abc"] {
             let base64 = STANDARD_NO_PAD.encode(format!("{before}{value}{before}"));
             let told = passed(&[value], &base64);
-            // What is left is of characters that the value shares with its neighbours.
+            // The rest are characters that the value shares with its neighbours.
             assert!(told.matches('*').count() >= value.len() * 8 / 6 - 2, "{told}");
         }
         for spelling in [

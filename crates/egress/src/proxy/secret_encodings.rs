@@ -1,7 +1,7 @@
-//! The ways in which hosts say a value back: as it is, and as programs write it down.
+//! The encodings in which hosts echo a value: unchanged, and as programs escape it.
 //!
-//! Letters are compared without their case, so that one spelling stands for both cases of its
-//! hexadecimal digits. A value that is spelled in a way that is not here is not found.
+//! The search ignores case, so one encoding covers both cases of hexadecimal digits. A value in an
+//! encoding that is not listed here is not found.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -10,21 +10,21 @@ use std::collections::BTreeSet;
 use types::REDACTED_BYTES_MIN;
 use url::form_urlencoded::byte_serialize;
 
-/// What the standard leaves alone, and with it most encoders.
+/// Characters that the standard, and most encoders, leave unescaped.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// `quote` of Python, for paths.
+/// Python's `quote`, for paths.
 const PATH_ENCODED: &AsciiSet = &UNRESERVED.remove(b'/');
-/// `encodeURIComponent` of JavaScript.
+/// JavaScript's `encodeURIComponent`.
 const URI_COMPONENT: &AsciiSet =
     &UNRESERVED.remove(b'!').remove(b'*').remove(b'\'').remove(b'(').remove(b')');
 
-/// What a writer of JSON escapes beside what it has to.
+/// What a JSON encoder escapes beyond the required characters.
 struct JsonEscaping {
     /// As `\/`.
     escapes_slash: bool,
-    /// By their numbers.
+    /// Characters written as `\u` escapes.
     unicode_escaped: &'static str,
-    /// By their numbers, all that is not ASCII.
+    /// Whether all non-ASCII characters are written as `\u` escapes.
     escapes_non_ascii: bool,
 }
 
@@ -40,7 +40,7 @@ const JSON_ESCAPINGS: [JsonEscaping; 6] = [
     JsonEscaping { escapes_slash: false, unicode_escaped: "<>&'\"+`", escapes_non_ascii: true },
 ];
 
-/// All spellings of a value; none of one that is short enough to be guessed whole.
+/// All encodings of a value; none for a value that is short enough to be guessed whole.
 pub(super) fn encode_all(value: &str) -> BTreeSet<Vec<u8>> {
     if value.len() < REDACTED_BYTES_MIN {
         return BTreeSet::new();
@@ -56,7 +56,7 @@ pub(super) fn encode_all(value: &str) -> BTreeSet<Vec<u8>> {
     all.into_iter().map(String::into_bytes).collect()
 }
 
-/// The part of a base64 text that is of this value alone, when so many bytes are before it.
+/// The part of a base64 text that depends on this value alone, after this many other bytes.
 fn base64_fragments(value: &str, before: usize) -> [String; 2] {
     let bytes = [&b"\0\0"[..before], value.as_bytes()].concat();
     let (first, end) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
@@ -65,7 +65,7 @@ fn base64_fragments(value: &str, before: usize) -> [String; 2] {
 }
 
 impl JsonEscaping {
-    /// A text as it is between its quotes.
+    /// Escapes a text as it stands between its quotes.
     fn escape(&self, value: &str) -> String {
         let mut text = String::new();
         for sign in value.chars() {

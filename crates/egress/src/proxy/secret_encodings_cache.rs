@@ -1,7 +1,7 @@
-//! The spellings of the credentials of a host, shared by all sandboxes that have them.
+//! Caches the encodings of a host's credentials, shared by all sandboxes that have them.
 //!
-//! They take longer to make than a request takes, and memory for each byte of each value: they are made off the
-//! serving threads, once for each version of the secrets, and within bounds.
+//! Building them takes longer than a request, and memory for each byte of each value. So they are
+//! built off the server threads, once per version of the secrets, and within limits.
 
 use super::allowed_route::AllowedRoute;
 use super::error::EgressError;
@@ -11,15 +11,16 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use types::{SecretId, SharedCache};
 
-/// Secrets that are sent to one host, more than the clients of any host use.
+/// More secrets than the clients of any host use.
 const SECRETS_PER_HOST_MAX: usize = 32;
-/// Their values in total, twice the longest that a header takes. The automaton has up to 1 KiB for each byte.
+/// Total size of their values: twice the longest that a header takes. The automaton needs up to 1
+/// KiB per byte.
 const SECRET_BYTES_PER_HOST_MAX: usize = 16 * 1024;
-/// Memory of all automata that are in use or kept for the next request.
+/// Memory of all automata that are in use or cached.
 const ENCODINGS_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// Values of at most this many bytes are prepared in less than a millisecond, and wait for nobody's.
+/// Values up to this size are built in less than a millisecond, without a permit.
 const SMALL_BYTES_MAX: usize = 1024;
-/// Preparations of larger ones at once.
+/// Concurrent builds of larger ones.
 const PREPARATIONS_MAX: usize = 2;
 
 type SecretVersions = Vec<(SecretId, u64)>;
@@ -38,12 +39,12 @@ impl Default for SecretEncodingsCache {
 }
 
 impl SecretEncodingsCache {
-    /// The spellings of the credentials of a passage, where there are any.
+    /// The encodings of a route's credentials, if it has any.
     pub(super) async fn get_or_build(
         &self,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
     ) -> Result<Option<Arc<SecretEncodings>>, EgressError> {
-        let credentials = distinct_credentials(passage);
+        let credentials = distinct_credentials(route);
         let Some(first) = credentials.first() else { return Ok(None) };
         let values = || credentials.iter().map(|it| &it.value);
         let key: SecretVersions = credentials.iter().map(|it| (it.id, it.version)).collect();
@@ -52,7 +53,7 @@ impl SecretEncodingsCache {
         }
         let (count, bytes) = (credentials.len(), values().map(|it| it.expose().len()).sum());
         if count > SECRETS_PER_HOST_MAX || bytes > SECRET_BYTES_PER_HOST_MAX {
-            let to = passage.destination().clone();
+            let to = route.destination().clone();
             let (count_max, bytes_max) = (SECRETS_PER_HOST_MAX, SECRET_BYTES_PER_HOST_MAX);
             return Err(EgressError::TooManySecrets { to, count, bytes, count_max, bytes_max });
         }
@@ -69,14 +70,14 @@ impl SecretEncodingsCache {
         let spellings = Arc::new(spellings.ok_or_else(unfit)?);
         let weight = spellings.memory_bytes();
         let kept = self.cache.insert(key, spellings, weight);
-        kept.map(Some).ok_or_else(|| EgressError::RedactionBusy(passage.destination().clone()))
+        kept.map(Some).ok_or_else(|| EgressError::RedactionBusy(route.destination().clone()))
     }
 }
 
-/// Each secret once, whatever the number of headers that it may be sent in.
-fn distinct_credentials(passage: &AllowedRoute) -> Vec<&Credential> {
+/// Each secret once, however many headers it may be sent in.
+fn distinct_credentials(route: &AllowedRoute) -> Vec<&Credential> {
     let mut distinct: Vec<&Credential> = Vec::new();
-    for credential in passage.credentials() {
+    for credential in route.credentials() {
         let is_same = |it: &&Credential| {
             it.id == credential.id && it.value.expose() == credential.value.expose()
         };

@@ -1,8 +1,8 @@
-//! Looks at the first bytes that a client sends into a tunnel.
+//! Checks the first bytes that a client sends into a tunnel.
 //!
-//! If they are the greeting of TLS, the name in it must be the one that the tunnel was opened for,
-//! since a host serves by that name. Nothing of the greeting passes before it was read. What is
-//! not TLS passes at once, and a host that speaks first is not kept waiting.
+//! If they are a TLS ClientHello, its server name (SNI) must be the host of the tunnel, since a
+//! server selects its site by that name. No byte of the ClientHello is forwarded before it was
+//! parsed. Other protocols pass at once, and a host that sends first is not delayed.
 
 use policy::Destination;
 use std::io;
@@ -12,12 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::rustls::server::Acceptor;
 use url::Host;
 
-/// The first byte of a TLS connection: a record of its handshake.
+/// First byte of a TLS connection: a handshake record.
 pub(super) const TLS_HANDSHAKE_RECORD: u8 = 22;
 /// One record.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Whether a client greets the host that it asked for. An address has no name to greet it by.
+/// Whether the SNI is the requested host. An IP address has no SNI.
 pub(super) fn sni_matches(said: Option<&str>, to: &Destination) -> bool {
     match to.host() {
         Host::Domain(name) => said.is_some_and(|said| said.eq_ignore_ascii_case(name)),
@@ -37,7 +37,7 @@ enum ClientHelloState {
         acceptor: Box<Acceptor>,
         read: Vec<u8>,
     },
-    /// What was read of it, and how much of that has passed.
+    /// The bytes that were read, and how many of them were forwarded.
     Forwarding {
         read: Vec<u8>,
         passed: usize,
@@ -56,7 +56,7 @@ impl<S: AsyncRead + Unpin> SniGuard<S> {
         Self { stream, destination: to, client_hello: greeting }
     }
 
-    /// Whether it was the greeting that ended the tunnel.
+    /// Whether the SNI check ended the tunnel.
     pub(super) fn is_rejected(&self) -> bool {
         matches!(self.client_hello, ClientHelloState::Rejected)
     }
@@ -70,7 +70,7 @@ impl<S: AsyncRead + Unpin> SniGuard<S> {
             read.extend_from_slice(part);
             let said = match read.first() {
                 Some(&TLS_HANDSHAKE_RECORD) if !part.is_empty() => read_server_name(acceptor, part),
-                // Not TLS, or the end before a greeting was complete.
+                // Not TLS, or the end of the stream before a complete ClientHello.
                 _ => Ok(ServerNameStatus::NotTls),
             };
             let fits = match said {

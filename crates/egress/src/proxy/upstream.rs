@@ -1,5 +1,5 @@
-//! A connection to a host: dialled at an address that was judged, greeted if it speaks TLS, and
-//! kept for the next request of the same client to the same host. It is never another client's.
+//! A connection to a host: connected to a checked address, with TLS if needed, and reused for the
+//! next request of the same client to the same host. It is never shared between clients.
 
 use super::allowed_route::AllowedRoute;
 use super::error::EgressError;
@@ -26,34 +26,34 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::Host;
 
-/// More than servers send; what does not fit is an answer that cannot be read.
+/// More than servers send; a larger head is an error.
 const HEADER_BYTES_MAX: u32 = 128 * 1024;
-/// What a host may send ahead of a client that reads slowly.
+/// How far a host may send ahead of a slow client.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
-/// A name with more addresses than this has others that are as good.
+/// If a name has more addresses than this, the first ones will do.
 const ADDRESSES_MAX: usize = 8;
 
-/// What may be spoken to a host.
+/// HTTP versions that may be used with a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HttpVersionChoice {
-    /// HTTP/1.1, as the clients speak it: HTTP/2 would cost more and give nothing to a connection
-    /// that has one client. It is for hosts that take nothing else.
+    /// Prefers HTTP/1.1, which the clients use: for a connection with one client, HTTP/2 costs more
+    /// and gains nothing. HTTP/2 is for hosts that accept nothing else.
     Any,
     /// A WebSocket begins with HTTP/1.1.
     Http1,
 }
 
-/// Connects to one of the addresses of a passage.
+/// Connects to one of the addresses of a route.
 pub(super) async fn dial(
     sandbox: &ProxyClient,
-    passage: &AllowedRoute,
+    route: &AllowedRoute,
 ) -> Result<(SocketAddr, MeteredStream<TcpStream>), EgressError> {
     sandbox.meter.check().map_err(EgressError::LimitReached)?;
     let time_max = sandbox.proxy.limits.connect_timeout;
-    let mut addresses = passage.resolve_addresses(sandbox).await?;
+    let mut addresses = route.resolve_addresses(sandbox).await?;
     addresses.truncate(ADDRESSES_MAX);
-    let to = passage.destination();
+    let to = route.destination();
     let mut refusal = EgressError::Unresolved(to.clone());
     for address in &addresses {
         let share = time_max / u32::try_from(addresses.len()).unwrap_or(1);
@@ -75,7 +75,7 @@ async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// A host that requests can be sent to.
+/// A connection over which requests can be sent.
 #[derive(Debug)]
 pub(super) struct UpstreamConnection {
     destination: Destination,
@@ -83,7 +83,7 @@ pub(super) struct UpstreamConnection {
     address: SocketAddr,
     sender: UpstreamSender,
     stream_end: StreamEnd,
-    /// Drives the connection, and ends when this is dropped.
+    /// Drives the connection; aborted on drop.
     _driver: JoinSet<()>,
 }
 
@@ -93,7 +93,7 @@ enum UpstreamSender {
     Http2(http2::SendRequest<Incoming>),
 }
 
-/// A request that was not answered. It comes back if nothing of it was sent.
+/// A request without a response. Contains the request if no byte of it was sent.
 #[derive(Debug)]
 pub(super) struct UpstreamSendError {
     pub(super) error: EgressError,
@@ -103,79 +103,79 @@ pub(super) struct UpstreamSendError {
 impl UpstreamConnection {
     pub(super) async fn connect(
         sandbox: &ProxyClient,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
         speech: HttpVersionChoice,
     ) -> Result<Self, EgressError> {
-        match passage.scheme() {
+        match route.scheme() {
             Scheme::Http => {
-                let (address, stream) = dial(sandbox, passage).await?;
+                let (address, stream) = dial(sandbox, route).await?;
                 let (ending, mut driver) = (stream.stream_end(), JoinSet::new());
-                let sender = http1_handshake(passage.destination(), stream, &mut driver).await?;
-                Ok(Self::new(passage, address, sender, ending, driver))
+                let sender = http1_handshake(route.destination(), stream, &mut driver).await?;
+                Ok(Self::new(route, address, sender, ending, driver))
             }
-            Scheme::Https => Self::connect_tls(sandbox, passage, speech).await,
+            Scheme::Https => Self::connect_tls(sandbox, route, speech).await,
         }
     }
 
-    /// A host that does not take HTTP/1.1 says so in its greeting, or says nothing there. As hosts do
-    /// that take nothing else: which of them it is is asked once.
+    /// A host that does not accept HTTP/1.1 says so by ALPN or selects nothing. A host that accepts
+    /// only HTTP/1.1 may select nothing too, so HTTP/2 is tried once to tell them apart.
     async fn connect_tls(
         sandbox: &ProxyClient,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
         speech: HttpVersionChoice,
     ) -> Result<Self, EgressError> {
         let (http1, http2) = (&sandbox.proxy.tls_http1, &sandbox.proxy.tls_http2);
-        let to = passage.destination();
-        let is_silent = match TlsUpstream::new(sandbox, passage, http1).await {
+        let to = route.destination();
+        let is_silent = match TlsUpstream::new(sandbox, route, http1).await {
             Ok(host)
                 if speech == HttpVersionChoice::Http1
                     || host.negotiated(HTTP1)
                     || sandbox.is_http1_only(to) =>
             {
-                return host.http1(passage).await;
+                return host.http1(route).await;
             }
-            // Some hosts have one connection at a time: this one is let go.
+            // Some hosts accept one connection at a time: drop this one.
             Ok(_) => true,
             Err(refusal) if speech == HttpVersionChoice::Any && refusal.is_alpn_mismatch() => false,
             Err(refusal) => return Err(refusal),
         };
-        match TlsUpstream::new(sandbox, passage, http2).await {
-            Ok(host) if host.negotiated(HTTP2) => host.http2(passage).await,
+        match TlsUpstream::new(sandbox, route, http2).await {
+            Ok(host) if host.negotiated(HTTP2) => host.http2(route).await,
             Ok(host) if is_silent => {
                 sandbox.mark_http1_only(to);
-                host.http1(passage).await
+                host.http1(route).await
             }
             Err(_) if is_silent => {
                 sandbox.mark_http1_only(to);
-                TlsUpstream::new(sandbox, passage, http1).await?.http1(passage).await
+                TlsUpstream::new(sandbox, route, http1).await?.http1(route).await
             }
-            Ok(host) => host.http2(passage).await,
+            Ok(host) => host.http2(route).await,
             Err(refusal) => Err(refusal),
         }
     }
 
     fn new(
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
         address: SocketAddr,
         sender: UpstreamSender,
         ending: StreamEnd,
         driver: JoinSet<()>,
     ) -> Self {
-        let (to, scheme) = (passage.destination().clone(), passage.scheme());
+        let (to, scheme) = (route.destination().clone(), route.scheme());
         Self { destination: to, scheme, address, sender, stream_end: ending, _driver: driver }
     }
 
-    /// Whether it is where a passage leads, by the rules of now.
-    pub(super) fn can_serve(&self, passage: &AllowedRoute, speech: HttpVersionChoice) -> bool {
+    /// Whether this connection can serve a route, under the current policy.
+    pub(super) fn can_serve(&self, route: &AllowedRoute, speech: HttpVersionChoice) -> bool {
         let (closed, http1) = match &self.sender {
             UpstreamSender::Http1(sender) => (sender.is_closed(), true),
             UpstreamSender::Http2(sender) => (sender.is_closed(), false),
         };
         !closed
             && (speech == HttpVersionChoice::Any || http1)
-            && self.destination == *passage.destination()
-            && self.scheme == passage.scheme()
-            && passage.check_addresses(&[self.address.ip()]).is_ok()
+            && self.destination == *route.destination()
+            && self.scheme == route.scheme()
+            && route.check_addresses(&[self.address.ip()]).is_ok()
     }
 
     pub(super) fn stream_end(&self) -> StreamEnd {
@@ -217,7 +217,7 @@ impl UpstreamConnection {
         UpstreamSendError { error: refusal, unsent: unsent.map(Box::new) }
     }
 
-    /// Says whom the request is for, in the way of the protocol and in no other.
+    /// Sets the target of the request as the protocol version requires, and nowhere else.
     fn set_request_target(&self, request: &mut Request<Incoming>) {
         let path = request.uri().path_and_query().cloned();
         let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -243,7 +243,7 @@ impl UpstreamConnection {
     }
 }
 
-/// A host that has shown its certificate.
+/// A host whose certificate was verified.
 struct TlsUpstream {
     address: SocketAddr,
     stream: TlsStream<BufReader<MeteredStream<TcpStream>>>,
@@ -253,36 +253,36 @@ struct TlsUpstream {
 impl TlsUpstream {
     async fn new(
         sandbox: &ProxyClient,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
         config: &Arc<ClientConfig>,
     ) -> Result<Self, EgressError> {
-        let (address, stream) = dial(sandbox, passage).await?;
+        let (address, stream) = dial(sandbox, route).await?;
         let ending = stream.stream_end();
-        let stream = tls_handshake(sandbox, passage.destination(), stream, config).await?;
+        let stream = tls_handshake(sandbox, route.destination(), stream, config).await?;
         Ok(Self { address, stream, stream_end: ending })
     }
 
-    /// Whether it has chosen this of what it was offered.
+    /// Whether it selected this protocol by ALPN.
     fn negotiated(&self, protocol: &[u8]) -> bool {
         self.stream.get_ref().1.alpn_protocol() == Some(protocol)
     }
 
-    async fn http1(self, passage: &AllowedRoute) -> Result<UpstreamConnection, EgressError> {
+    async fn http1(self, route: &AllowedRoute) -> Result<UpstreamConnection, EgressError> {
         let Self { address, stream, stream_end: ending } = self;
         let mut driver = JoinSet::new();
-        let sender = http1_handshake(passage.destination(), stream, &mut driver).await?;
-        Ok(UpstreamConnection::new(passage, address, sender, ending, driver))
+        let sender = http1_handshake(route.destination(), stream, &mut driver).await?;
+        Ok(UpstreamConnection::new(route, address, sender, ending, driver))
     }
 
-    async fn http2(self, passage: &AllowedRoute) -> Result<UpstreamConnection, EgressError> {
+    async fn http2(self, route: &AllowedRoute) -> Result<UpstreamConnection, EgressError> {
         let Self { address, stream, stream_end: ending } = self;
         let mut driver = JoinSet::new();
-        let sender = http2_handshake(passage.destination(), stream, &mut driver).await?;
-        Ok(UpstreamConnection::new(passage, address, sender, ending, driver))
+        let sender = http2_handshake(route.destination(), stream, &mut driver).await?;
+        Ok(UpstreamConnection::new(route, address, sender, ending, driver))
     }
 }
 
-/// Speaks TLS, and believes only a certificate for the host.
+/// Performs the TLS handshake, and accepts only a valid certificate for the host.
 async fn tls_handshake(
     sandbox: &ProxyClient,
     to: &Destination,
@@ -318,7 +318,7 @@ where
     let (sender, connection) =
         greeted.map_err(|source| EgressError::invalid_response(to, source))?;
     driver.spawn(async move {
-        // How it ended is told to who waits for an answer.
+        // The pending request gets the error.
         let _ = connection.with_upgrades().await;
     });
     Ok(UpstreamSender::Http1(sender))
@@ -341,7 +341,7 @@ where
     let (sender, connection) =
         greeted.map_err(|source| EgressError::invalid_response(to, source))?;
     driver.spawn(async move {
-        // How it ended is told to who waits for an answer.
+        // The pending request gets the error.
         let _ = connection.await;
     });
     Ok(UpstreamSender::Http2(sender))

@@ -1,8 +1,8 @@
-//! Takes the values of secrets out of what a host says over a WebSocket.
+//! Redacts the values of secrets in WebSocket messages of a host.
 //!
-//! Frames go on as they are, but that a value in what they carry is covered, also where a message is
-//! cut into several of them. What is no frame, or could carry something that cannot be read, must not
-//! go on: nobody could have looked for a value in it.
+//! Frames are forwarded unchanged, except that values in their payload are masked, also across the
+//! frames of a message. An invalid frame, or one whose payload may be transformed, must not be
+//! forwarded: it could not be searched.
 
 use super::redact::ResponseRedactor;
 use bytes::{Buf, Bytes, BytesMut};
@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 const READ_BYTES: usize = 64 * 1024;
 
-/// The bits of the first byte of a frame (RFC 6455), and the kinds that it names.
+/// Bits of the first byte of a frame (RFC 6455), and opcodes.
 const FIN_BIT: u8 = 0x80;
 const RSV_BITS: u8 = 0x70;
 const OPCODE_MASK: u8 = 0x0f;
@@ -22,15 +22,15 @@ const OPCODE_CONTINUATION: u8 = 0;
 const OPCODE_BINARY: u8 = 2;
 const OPCODE_CLOSE: u8 = 8;
 const OPCODE_PONG: u8 = 10;
-/// A bit of the second.
+/// A bit of the second byte.
 const MASK_BIT: u8 = 0x80;
 
-/// What a frame between the parts of a message carries at most (RFC 6455).
+/// Maximum payload of a control frame (RFC 6455).
 const CONTROL_BYTES_MAX: u64 = 125;
-/// Frames that wait for the rest of a message before them. Hosts send a few.
+/// Limit of frames that wait for the rest of a message before them. Hosts send a few.
 const PENDING_BYTES_MAX: usize = 64 * 1024;
 
-/// Why what a host says is not passed on.
+/// Why a host's data is not forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameError {
     #[error("is of an extension that nobody asked for")]
@@ -50,30 +50,30 @@ pub(super) enum FrameError {
 /// The frame that is being read.
 struct WebSocketFrame {
     is_control: bool,
-    /// Of its message.
+    /// Whether it is the last frame of its message.
     is_last: bool,
-    /// So many bytes of what it carries are still to come.
+    /// Payload bytes that have not arrived yet.
     remaining: u64,
 }
 
-/// What goes on next.
+/// What is forwarded next.
 enum PendingOutput {
     Verbatim(Bytes),
-    /// So many bytes of a message, when they have been judged.
+    /// This many bytes of a message, once they are redacted.
     Redacted(usize),
 }
 
-/// Reads frames and covers what they carry.
+/// Parses frames and redacts their payload.
 struct FrameRedactor {
     redactor: ResponseRedactor,
-    /// The head of a frame, as far as it has arrived.
+    /// The part of a frame header that has arrived.
     head: Vec<u8>,
     frame: Option<WebSocketFrame>,
-    /// What a control frame carries, as far as it has arrived.
+    /// The part of a control frame's payload that has arrived.
     control: Vec<u8>,
     is_in_message: bool,
     pending: VecDeque<PendingOutput>,
-    /// Bytes of what is due as a whole.
+    /// Bytes of complete frames that are pending.
     pending_bytes: usize,
 }
 
@@ -91,7 +91,7 @@ impl FrameRedactor {
         }
     }
 
-    /// What may go on, now that this has arrived.
+    /// Adds bytes, and returns what may be forwarded.
     fn redact(&mut self, mut bytes: Bytes) -> Result<BytesMut, FrameError> {
         let mut out = BytesMut::new();
         loop {
@@ -119,7 +119,7 @@ impl FrameRedactor {
         }
     }
 
-    /// One more byte of a head.
+    /// Adds one byte of a frame header.
     fn push_header_byte(&mut self, byte: u8) -> Result<(), FrameError> {
         self.head.push(byte);
         let Some(frame) = parse_header(&self.head)? else { return Ok(()) };
@@ -167,7 +167,7 @@ impl FrameRedactor {
         Ok(())
     }
 
-    /// What is due, as far as it has been judged.
+    /// Forwards what is pending, as far as it is redacted.
     fn flush_redacted(&mut self, judged: &[Bytes], out: &mut BytesMut) {
         let mut judged: Bytes = judged.concat().into();
         while let Some(due) = self.pending.pop_front() {
@@ -187,7 +187,7 @@ impl FrameRedactor {
     }
 }
 
-/// A head that is there as a whole.
+/// Parses a frame header; `None` if it is incomplete.
 fn parse_header(head: &[u8]) -> Result<Option<WebSocketFrame>, FrameError> {
     let [first, second, long @ ..] = head else { return Ok(None) };
     let (is_last, kind) = (first & FIN_BIT != 0, first & OPCODE_MASK);
@@ -216,12 +216,12 @@ fn parse_header(head: &[u8]) -> Result<Option<WebSocketFrame>, FrameError> {
     Ok(Some(WebSocketFrame { is_control, is_last, remaining: left }))
 }
 
-/// A host that speaks frames, as its client may hear it. What the client says goes on as it is.
+/// The WebSocket stream of a host, redacted for its client. The client's data is not changed.
 pub(super) struct RedactingWebSocketStream<S> {
     stream: S,
     frames: FrameRedactor,
     input: BytesMut,
-    /// What may be heard now.
+    /// Bytes that the client may read now.
     output: BytesMut,
     error: Option<FrameError>,
 }
@@ -238,7 +238,7 @@ impl<S> RedactingWebSocketStream<S> {
         }
     }
 
-    /// Why the host was not heard to its end.
+    /// Why the stream ended early.
     pub(super) fn error(&self) -> Option<FrameError> {
         self.error
     }
@@ -255,7 +255,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for RedactingWebSocketStream<S> {
             this.input.reserve(READ_BYTES);
             let reading = std::pin::pin!(this.stream.read_buf(&mut this.input));
             if ready!(reading.poll(context))? == 0 {
-                // What a frame has begun to carry may be the beginning of a value.
+                // The start of a frame's payload may be the start of a value.
                 return Poll::Ready(Ok(()));
             }
             match this.frames.redact(this.input.split().freeze()) {

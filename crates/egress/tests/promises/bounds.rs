@@ -1,4 +1,4 @@
-//! What a server that means harm can cost: bytes, time and patience, all of them bounded.
+//! A hostile server can cost only a limited number of bytes and amount of time.
 
 use crate::server::{Server, fetch, ok, redirect, say};
 use belljar_egress::{FetchConfig, FetchError, FetchedFile};
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 const CAP: u64 = 100_000;
 const IDLE: Duration = Duration::from_secs(1);
 const TIME: Duration = Duration::from_secs(3);
-/// What a machine with other work to do may add.
+/// Extra time for a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// 64 KiB of zeros in 96 bytes. Members can be put behind one another.
@@ -30,7 +30,7 @@ async fn fetch_bounded(server: &Server) -> (Result<FetchedFile, FetchError>, Vec
     (fetched, bytes)
 }
 
-/// Says something once, and then something else for ever.
+/// Sends something once, then something else without end.
 async fn for_ever(mut stream: TcpStream, once: &str, again: &[u8], pause: Duration) {
     let mut written = stream.write_all(once.as_bytes()).await;
     while written.is_ok() {

@@ -1,4 +1,4 @@
-//! What a user gets: the bytes, under a fit name, or one sentence that says why not.
+//! What a user gets: the bytes under a suitable name, or one sentence that says why not.
 
 use crate::server::{Server, config, fetch, ok, redirect, say};
 use belljar_egress::{FetchError, Fetcher};
@@ -142,8 +142,8 @@ async fn a_place_that_cannot_be_written_is_an_error_of_its_own() {
     assert!(matches!(fetched, Err(FetchError::Write(_))), "{fetched:?}");
 }
 
-/// Says one file over TLS, with a certificate that it signed itself. Gives its address, the
-/// certificate, and whether anybody has asked for the file.
+/// Serves one file over TLS with a self-signed certificate. Returns its address, the certificate,
+/// and whether the file was requested.
 async fn tls_server() -> (SocketAddr, String, JoinHandle<bool>) {
     let own = rcgen::generate_simple_self_signed(["docs.test".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
@@ -176,7 +176,7 @@ async fn a_server_that_nobody_vouches_for_is_not_asked() {
     assert!(!asked.await.unwrap());
 }
 
-/// Which certificates a machine trusts is read from its environment, so the twin is a process with
+/// The trusted certificates come from the environment, so the counterpart runs in a process with
 /// another one.
 #[tokio::test]
 async fn a_server_that_the_machine_trusts_is_asked() {

@@ -1,6 +1,6 @@
-//! What fetching promises, tried with real servers and real connections on this machine.
+//! Promises of fetching, tested with real servers and connections on this machine.
 
-// Said although it is always so: it is how clippy knows that helpers may unwrap.
+// Always true, but it tells clippy that helpers may unwrap.
 #![cfg(test)]
 
 mod bounds;

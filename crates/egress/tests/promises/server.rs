@@ -1,4 +1,4 @@
-//! Servers that say exactly the bytes a test gives them, and listeners that nobody may reach.
+//! Servers that send exactly the bytes of a test, and listeners that must not be reached.
 
 use belljar_egress::{FetchConfig, FetchError, FetchedFile, Fetcher, Resolver};
 use std::collections::HashMap;
@@ -41,7 +41,7 @@ impl Server {
         Self { address, heads }
     }
 
-    /// Says the same to everybody.
+    /// Sends the same to every client.
     pub(crate) async fn saying(bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();
         Self::start(move |_, stream| say(stream, bytes.clone())).await
@@ -55,7 +55,7 @@ impl Server {
         self.heads.lock().unwrap().len()
     }
 
-    /// In which `docs.test` is this server, and the operator has excepted it.
+    /// A configuration in which `docs.test` is this server, and an exception of the operator.
     pub(crate) fn config(&self) -> FetchConfig {
         config(&[("docs.test", self.address)])
     }
@@ -72,7 +72,7 @@ async fn request_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// Writes, and closes in an orderly way. A client that has gone away is no failure of the test.
+/// Writes and closes gracefully. A client that has disconnected does not fail the test.
 pub(crate) async fn say(mut stream: TcpStream, bytes: Vec<u8>) {
     let _ = stream.write_all(&bytes).await;
     let _ = stream.shutdown().await;
@@ -88,7 +88,7 @@ pub(crate) fn redirect(location: &str) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// Names with one address each, all of them excepted by the operator.
+/// Names with one address each, all of them exceptions of the operator.
 pub(crate) fn config(known: &[(&str, SocketAddr)]) -> FetchConfig {
     let exceptions = known.iter().map(|(name, address)| format!("{name}:{}", address.port()));
     let table: HashMap<String, IpAddr> =
@@ -118,7 +118,7 @@ pub(crate) async fn fetch(
     (fetched, bytes)
 }
 
-/// Counts who connects.
+/// Counts connections.
 pub(crate) struct Tripwire {
     addresses: Vec<SocketAddr>,
     count: Arc<AtomicUsize>,
@@ -143,7 +143,7 @@ impl Tripwire {
         Ok(address)
     }
 
-    /// Nobody has connected, and a connection would have been seen.
+    /// Asserts that no connection was made; one would have been seen.
     pub(crate) async fn was_not_touched(self) {
         tokio::time::sleep(SETTLED).await;
         assert_eq!(self.count.load(Ordering::Relaxed), 0, "somebody connected");

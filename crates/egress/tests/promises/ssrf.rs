@@ -1,4 +1,4 @@
-//! No URL, no redirect and no answer of a name server leads the server to where it should not go.
+//! No URL, redirect or DNS response leads the server to a forbidden address.
 
 use crate::server::{Server, Tripwire, config, fetch, ok, redirect, resolver, say};
 use belljar_egress::{FetchConfig, FetchError};
@@ -281,7 +281,7 @@ async fn t35_a_name_that_changes_its_mind_gains_nothing() {
     assert_eq!(why(&fetched.unwrap_err()), Address(Unspecified));
     assert_eq!(asked.load(Ordering::Relaxed), 2);
 
-    // A refusal is final: nobody asks until the answer is better.
+    // A refusal is final: the name is not looked up again.
     let (config, asked) = flipping(&server, ["0.0.0.0", "127.0.0.2"]);
     let (fetched, _) = fetch(config, &server.url("/file")).await;
     assert_eq!(why(&fetched.unwrap_err()), Address(Unspecified));

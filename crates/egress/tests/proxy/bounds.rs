@@ -1,4 +1,4 @@
-//! Whatever a host or a client does, it ends, and it is said why.
+//! Whatever a host or a client does, the connection ends with a reason.
 
 use crate::host::{Host, Vouching};
 use crate::world::{
@@ -245,7 +245,7 @@ async fn names_that_take_long_do_not_take_the_threads_of_the_server() {
     let unresolved = |answer: &str| status(answer).ends_with("cannot be resolved");
     assert!(unresolved(&answers.0) && unresolved(&answers.1));
     assert!(answers.2.starts_with("HTTP/1.1 504 c.slow.test:443 cannot be resolved now"));
-    // Nobody waits for those two any more, and they still take their threads.
+    // The clients of those two lookups are gone, but their threads are still in use.
     let good = format!("good.test:{}", host.port());
     assert!(one.tunnel(&good).await.unwrap_err().contains("cannot be resolved now"));
     assert!(other.tunnel(&good).await.is_ok(), "another sandbox has room of its own");
@@ -274,7 +274,7 @@ async fn t110_silent_connections_take_nobodys_place() {
             silent.push(sandbox.connect().await);
         }
     }
-    // Those that were silent for longest are closed, and not those that carry something.
+    // The connections that were idle longest are closed, not those in use.
     let first = &mut silent[0];
     let read = tokio::time::timeout(Duration::from_secs(10), first.read(&mut [0; 1])).await;
     assert!(matches!(read, Ok(Ok(0) | Err(_))), "{read:?}");

@@ -1,4 +1,4 @@
-//! Whom the proxy believes, and why a sandbox can believe the proxy.
+//! Which certificates the proxy trusts, and why a sandbox can trust the proxy.
 
 use crate::host::{Host, Vouching, self_signed};
 use crate::world::{Rules, World, all_names, credential, limits, way};
@@ -36,7 +36,7 @@ async fn a_host_that_cannot_prove_who_it_is_gets_nothing() {
         (vouching.config(&["api.test"], &[], future), "its certificate is not valid yet"),
         (vouching.config(&["other.test"], &[], |_| {}), "its certificate is for another name"),
         (self_signed("api.test"), "its certificate is signed by nobody who is trusted"),
-        // By somebody who only has the name of who is trusted.
+        // Signed by an issuer that only has the name of a trusted one.
         (Vouching::new().config(&["api.test"], &[], |_| {}), "its certificate is not valid"),
     ] {
         let (status, text, host) = asked(&vouching, config).await;

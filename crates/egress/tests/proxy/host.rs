@@ -1,4 +1,4 @@
-//! Hosts on this machine that write down what reaches them.
+//! Hosts on this machine that record what reaches them.
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -22,7 +22,7 @@ use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
-/// Where hosts are, so that 127.0.0.1 and 127.0.0.3 are for those that nobody may reach.
+/// Address of the hosts; 127.0.0.1 and 127.0.0.3 are for hosts that must not be reached.
 pub(crate) const PLACE: &str = "127.0.0.2:0";
 
 /// What one request was when it arrived.
@@ -58,8 +58,8 @@ impl Host {
         Self::start(Some(config), PLACE).await
     }
 
-    /// One that speaks HTTP/2 alone and, as hosts on OpenSSL do, says nothing in its greeting to who
-    /// does not offer that.
+    /// A host with HTTP/2 only that, like OpenSSL hosts, selects no ALPN protocol if the client
+    /// does not offer it.
     pub(crate) async fn quiet_http2(config: ServerConfig) -> Self {
         let listener = TcpListener::bind(PLACE).await.unwrap();
         let host = Self::at(listener.local_addr().unwrap());

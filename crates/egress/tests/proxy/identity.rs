@@ -1,4 +1,4 @@
-//! Who asks is said by the socket, and by nothing in a request.
+//! The socket identifies the sandbox; nothing in a request does.
 
 use crate::host::Host;
 use crate::world::{Rules, World, credential, way};

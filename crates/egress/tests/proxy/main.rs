@@ -1,7 +1,6 @@
-//! What the proxy of the sandboxes promises, tried with real servers and real connections on this
-//! machine.
+//! Promises of the proxy, tested with real servers and connections on this machine.
 
-// Said although it is always so: it is how clippy knows that helpers may unwrap.
+// Always true, but it tells clippy that helpers may unwrap.
 #![cfg(test)]
 
 mod bounds;

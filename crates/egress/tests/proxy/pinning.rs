@@ -1,4 +1,4 @@
-//! What was judged is what is connected to, whatever a name answers the next time.
+//! The proxy connects to the checked address, whatever the name resolves to the next time.
 
 use crate::host::Host;
 use crate::world::{Rules, World, limits, status, way};

@@ -1,4 +1,4 @@
-//! Nothing reaches a host, or is kept from it, without being written down.
+//! Every attempt is logged, whether it reaches a host or is denied.
 
 use crate::host::{Host, Vouching};
 use crate::world::{Rules, World, all_names, credential, greeting, head, limits, way};

@@ -1,4 +1,4 @@
-//! What is long or has no end goes through as it comes, in either direction.
+//! Long and endless streams pass as they arrive, in both directions.
 
 use crate::host::{Host, Vouching};
 use crate::world::{
@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 const LARGE: u64 = 64 << 20;
-/// So much that nobody can hold it by chance.
+/// More than any buffer could hold by chance.
 const HUGE: u64 = 4 * LARGE;
 /// What the buffers of sockets can grow to on the way, on both sides of the proxy.
 const HELD_MAX: u64 = 80 << 20;

@@ -1,4 +1,4 @@
-//! A request that could mean two things means nothing, and each one is decided by itself.
+//! An ambiguous request is rejected, and each request is checked separately.
 
 use crate::host::{Host, Vouching};
 use crate::world::{Rules, World, greeting, head, status, way};

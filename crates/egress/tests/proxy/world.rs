@@ -1,4 +1,4 @@
-//! A proxy, the rules that it asks for, and clients that speak to it as a sandbox would.
+//! A proxy, its policy source, and clients that connect to it as a sandbox would.
 
 use belljar_egress::{
     Ca, Credential, EgressAttempt, EgressPolicy, EgressPolicyFuture, EgressPolicySource,
@@ -22,12 +22,12 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use types::{SecretId, WorkspaceId};
 use uuid::Uuid;
 
-/// A test that waits longer than this waits for nothing.
+/// A test that waits longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const SECRET: &str = "sk-live-3+q/Zm9vYmFyYmF6cXV4";
 pub(crate) const PLACEHOLDER: &str = "belljar-placeholder-openai";
 
-/// The rules of one sandbox, which a test changes, and what was attempted under them.
+/// The policy of one sandbox, which a test changes, and the attempts under it.
 #[derive(Default)]
 pub(crate) struct Rules {
     pub(crate) way: Mutex<Option<Arc<EgressPolicy>>>,

@@ -1,4 +1,4 @@
-//! Kinds of content that no run of Python is answered with.
+//! Content types that no Python run returns.
 
 use rmcp::model::{AudioContent, CallToolResult, ContentBlock, ResourceContents};
 
@@ -7,10 +7,10 @@ const EMBEDDED: &str = "test_embedded_resource";
 const MIXED: &str = "test_multiple_content_types";
 pub(super) const NAMES: &[&str] = &[AUDIO, EMBEDDED, MIXED];
 
-/// One red pixel.
+/// A PNG of one red pixel.
 pub(super) const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
-/// One silent sample.
+/// A WAV of one silent sample.
 const WAV: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQIAAAAAAA==";
 
 pub(super) fn content_result(name: &str) -> Option<CallToolResult> {

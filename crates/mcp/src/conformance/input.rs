@@ -1,5 +1,5 @@
-//! Questions of the newer era: a request is answered with what is still missing, and comes again
-//! with it.
+//! Input requests of the current revision: the server responds with the missing input, and the
+//! client repeats the request with it.
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ContentBlock,
@@ -9,19 +9,19 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Value, json};
 
-/// What a client is asked for.
+/// Kind of input that a client is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum InputKind {
-    /// A form with one field of text.
+    /// A form with one text field.
     Form(&'static str, &'static str),
-    /// A sentence from its model.
+    /// A completion from its model.
     Sampling(&'static str),
     Roots,
 }
 
 use InputKind::{Form, Roots, Sampling};
 
-/// What is asked at once, by the keys of the answers.
+/// Inputs of one round, by the keys of the answers.
 type InputRequestRound = &'static [(&'static str, InputKind)];
 
 const NAME: (&str, InputKind) = ("user_name", Form("What is your name?", "name"));
@@ -60,7 +60,7 @@ pub(super) fn rounds(name: &str) -> Option<&'static [InputRequestRound]> {
     TOOLS.iter().find(|(tool, _)| *tool == name).map(|(_, rounds)| *rounds)
 }
 
-/// What a request has brought along.
+/// The input in a repeated request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RetryInput<'a> {
     state: Option<&'a str>,
@@ -102,8 +102,8 @@ impl From<InputRound> for CallToolResponse {
     }
 }
 
-/// The state is the number of the round that was asked: whoever changes it is asked another
-/// question, and gains nothing.
+/// The state is the number of the round. A client that changes it gets another round, and gains
+/// nothing.
 pub(super) fn next_round(
     rounds: &[InputRequestRound],
     given: RetryInput<'_>,
@@ -122,7 +122,7 @@ pub(super) fn next_round(
     }
 }
 
-/// Only those that the client says it can answer.
+/// Only the inputs that the client declares it supports.
 fn input_requests(
     round: InputRequestRound,
     context: &RequestContext<RoleServer>,

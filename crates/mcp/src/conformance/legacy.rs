@@ -1,5 +1,5 @@
-//! What the older era has and the newer one has not: a server that asks its client in the middle of
-//! a call, and log messages.
+//! Features that only the legacy revision has: server requests to the client during a call, and log
+//! messages.
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ElicitRequestParams,
@@ -20,7 +20,7 @@ const ELICITATION_ENUMS: &str = "test_elicitation_sep1330_enums";
 pub(super) const NAMES: &[&str] =
     &[LOGGING, LOGGING_ON_REQUEST, SAMPLING, ELICITATION, ELICITATION_DEFAULTS, ELICITATION_ENUMS];
 
-/// Between two messages, so that they are seen to come one by one.
+/// Pause between two messages, so that the suite sees them arrive one by one.
 const PAUSE: Duration = Duration::from_millis(50);
 
 type Context = RequestContext<RoleServer>;
@@ -55,7 +55,7 @@ async fn send_logs(context: &Context) -> Result<String, ServiceError> {
     Ok("logged".to_owned())
 }
 
-/// In the newer era, a request says whether it wants to hear anything.
+/// In the current revision, a request states whether it wants log messages.
 async fn send_requested_logs(context: &Context) -> Result<String, ServiceError> {
     if let Some(level) = context.meta.log_level() {
         log(level, "as wanted", context).await?;

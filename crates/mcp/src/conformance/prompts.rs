@@ -1,4 +1,4 @@
-//! Prompts that the suite gets, and completions of their arguments.
+//! Prompts for the suite, and completions of their arguments.
 
 use super::content::{PNG, embedded_resource};
 use super::input::{CONTEXT_FIRST, InputRound, RetryInput, next_round};
@@ -16,7 +16,7 @@ const EMBEDDED: &str = "test_prompt_with_embedded_resource";
 const IMAGE: &str = "test_prompt_with_image";
 const ASKS: &str = "test_input_required_result_prompt";
 
-/// What an argument can be completed to.
+/// Completions of an argument.
 const WORDS: [&str; 3] = ["paris", "park", "party"];
 
 pub(super) fn list_prompts() -> impl Iterator<Item = Prompt> {
@@ -33,7 +33,7 @@ pub(super) fn list_prompts() -> impl Iterator<Item = Prompt> {
     })
 }
 
-/// Nothing if it is none of these.
+/// Returns `None` for an unknown prompt.
 pub(super) fn get_prompt(
     request: &GetPromptRequestParams,
     context: &RequestContext<RoleServer>,

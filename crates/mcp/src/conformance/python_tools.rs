@@ -1,4 +1,4 @@
-//! Tools of the workspace that the suite calls: Python in the sandbox, through the real door.
+//! Workspace tools for the suite: Python in the sandbox, called through the real MCP server.
 
 use crate::run_result::json_object;
 use rmcp::model::Tool;
@@ -11,7 +11,7 @@ const HEADER: &str = "test_custom_header";
 const SCHEMA: &str = "json_schema_2020_12_tool";
 pub(super) const SLOW: &str = "slow_compute";
 pub(super) const FAILING: &str = "failing_job";
-/// Those that are tasks for clients that take tasks, however quick they are.
+/// Tools that always run as tasks for clients that support tasks, however quick they are.
 pub(super) const ARE_TASKS: &[&str] = &[SLOW, FAILING];
 
 const PICTURE: &str = r#"
@@ -50,7 +50,7 @@ def handle(
     return f"{name} by {contactMethod}: {phone or email}"
 "#;
 
-/// What each is called, its code, and whether a person is asked before it runs.
+/// Name, code and approval action of each tool.
 const TOOLS: &[(&str, &str, ApprovalAction)] = &[
     (
         SIMPLE_TEXT,
@@ -86,7 +86,7 @@ const TOOLS: &[(&str, &str, ApprovalAction)] = &[
         "import time\n\ndef handle() -> str:\n    time.sleep(1)\n    raise RuntimeError('it was bound to fail')\n",
         ApprovalAction::Allow,
     ),
-    // The state that goes to the client and back is that of an approval.
+    // The state that makes a round trip through the client is that of an approval.
     (
         "test_input_required_result_request_state",
         "def handle() -> str:\n    return 'state-ok'\n",
@@ -112,7 +112,7 @@ pub(super) async fn add_tools(service: &Service, caller: &Caller) -> Result<(), 
     Ok(())
 }
 
-/// Two of them are listed with schemas that no Python signature has.
+/// Replaces the schema of two tools by one that no Python signature can express.
 pub(super) fn apply_suite_schema(mut tool: Tool) -> Tool {
     let schema = match tool.name.as_ref() {
         HEADER => header_schema(),
@@ -123,7 +123,7 @@ pub(super) fn apply_suite_schema(mut tool: Tool) -> Tool {
     tool
 }
 
-/// The tool whose argument is in a header too, which the transport compares.
+/// The tool whose argument is also in a header; the transport compares the two.
 pub(super) fn with_header(name: &str) -> Option<Tool> {
     let tool = || Tool::new(HEADER, "Gives it back.", json_object(header_schema()));
     (name == HEADER).then(tool)

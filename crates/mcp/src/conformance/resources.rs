@@ -1,4 +1,4 @@
-//! Resources that the suite reads.
+//! Resources for the suite.
 
 use super::content::PNG;
 use rmcp::model::{Resource, ResourceContents, ResourceTemplate};

@@ -1,4 +1,4 @@
-//! Tasks that ask for something while they run, and one that breaks.
+//! Tasks that request input while they run, and one that fails.
 
 use super::input::InputKind;
 use super::python_tools;
@@ -16,7 +16,7 @@ const CONFIRM_DELETE: &str = "confirm_delete";
 const MULTI_INPUT: &str = "multi_input";
 pub(super) const NAMES: &[&str] = &[ELICITS_THEN_TASK, PROTOCOL_ERROR, CONFIRM_DELETE, MULTI_INPUT];
 
-/// Those that there is nothing to be had from without tasks.
+/// Tools that work only with clients that support tasks.
 pub(super) const NEED_TASKS: &[&str] =
     &[python_tools::FAILING, ELICITS_THEN_TASK, PROTOCOL_ERROR, CONFIRM_DELETE, MULTI_INPUT];
 
@@ -37,7 +37,7 @@ pub(super) fn start_task(tasks: &TaskManager, name: &str) -> Option<Task> {
     Some(tasks.spawn(TaskOptions::default(), task))
 }
 
-/// With all the answers it is done; without a question it breaks.
+/// Succeeds when it has all answers; fails if it requests none.
 async fn run_task(
     context: TaskContext,
     keys: &'static [&'static str],
@@ -51,7 +51,7 @@ async fn run_task(
     Ok(CallToolResult::success(vec![ContentBlock::text(json!(answers).to_string())]))
 }
 
-/// The work behind the question for a name, which is Python again.
+/// The tool call that follows the answer with the name; it runs Python again.
 pub(super) fn greeting_call(answers: &InputResponses) -> CallToolRequestParams {
     let name = answers.get("user_name").and_then(|answer| answer["content"]["name"].as_str());
     let arguments = json!({"seconds": 0.2, "label": name.unwrap_or_default()});
