@@ -36,6 +36,7 @@ pub(crate) enum Overrun {
     Cpu,
     Memory,
     Sessions,
+    Unmeasured,
     Stopped,
 }
 
@@ -240,6 +241,9 @@ impl<'a> ExecutionMeter<'a> {
         if reading.over_sessions {
             return Some(Overrun::Sessions);
         }
+        if reading.unmeasured {
+            return Some(Overrun::Unmeasured);
+        }
         let cpu = reading.cpu.saturating_sub(self.usage_before.cpu);
         let over = self.overrun.is_none() && cpu > Duration::from_millis(self.limits.cpu_ms);
         over.then_some(Overrun::Cpu)
@@ -252,6 +256,7 @@ impl<'a> ExecutionMeter<'a> {
             Some(Overrun::Cpu) => ExitCause::CpuLimit,
             Some(Overrun::Memory) => ExitCause::MemoryLimit,
             Some(Overrun::Sessions) => ExitCause::SessionsLimit,
+            Some(Overrun::Unmeasured) => ExitCause::Unmeasured,
             Some(Overrun::Stopped) => ExitCause::Stopped,
         }
     }

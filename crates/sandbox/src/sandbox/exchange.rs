@@ -209,6 +209,7 @@ impl Sandbox {
             None => Ok(()),
             Some(Overrun::Memory) => Err(ExitCause::MemoryLimit),
             Some(Overrun::Sessions) => Err(ExitCause::SessionsLimit),
+            Some(Overrun::Unmeasured) => Err(ExitCause::Unmeasured),
             Some(overrun) => {
                 self.cancel_install(installs).await?;
                 self.interrupt();
