@@ -496,3 +496,92 @@ fn t141_file_locks_are_bounded_without_root() {
 fn t141_file_locks_are_bounded_whoever_counts_memory() {
     check_locks_are_bounded(|args| harness::exec(&[&["--env", "bare"], args].concat()));
 }
+
+/// Names a process so that its files in `/proc` hold these bytes, and takes memory.
+const NAMED: &str = "import ctypes, time\nPR_SET_NAME = 15\n\
+                     ctypes.CDLL(None).prctl(PR_SET_NAME, THE_NAME, 0, 0, 0)\n\
+                     kept = [bytearray(b'x') * (1 << 20) for _ in range(MIB)]\n\
+                     time.sleep(WAIT); print('held')";
+
+#[test]
+fn t160_a_process_does_not_hide_its_memory_behind_a_name() {
+    let home = Home::new();
+    let with = |name: &str, mib: &str, wait: &str| {
+        let code = NAMED.replace("THE_NAME", name);
+        let code = code.replace("MIB", mib).replace("WAIT", wait);
+        home.exec(&["--memory", "128", "--timeout", "60", &code])
+    };
+    for name in [r"b'\xff'", r"b')'", r"b'a\nRssAnon: 0'", r"b') S 1 ( 2'", r"b'\xc3) \xff('"] {
+        let output = with(name, "300", "30");
+        assert_eq!(
+            output.status.code(),
+            Some(137),
+            "{name}: {} {}",
+            stdout(&output),
+            stderr(&output)
+        );
+        assert!(
+            stderr(&output).contains("over the memory limit of 128 MiB"),
+            "{}",
+            stderr(&output)
+        );
+    }
+    // The twin: within the limit any name will do.
+    for name in ["b'worker 1'", r"b'\xff'"] {
+        assert_eq!(printed(&with(name, "20", "0.3")), "held\n");
+    }
+}
+
+#[test]
+fn t160_a_process_does_not_hide_its_locks_and_watches_behind_a_name() {
+    let home = Home::new();
+    let name = "import ctypes\nctypes.CDLL(None).prctl(15, b'\\xff', 0, 0, 0)\n";
+    let check = |exec: &dyn Fn(&[&str]) -> Output| {
+        let locks = LOCKS.replace("FILES", "300").replace("WAIT", "50");
+        let output = exec(&["--timeout", "60", &format!("{name}{locks}")]);
+        assert_eq!(output.status.code(), Some(137), "{} {}", stdout(&output), stderr(&output));
+        let locks = LOCKS.replace("FILES", "20").replace("WAIT", "2.5");
+        assert_eq!(printed(&exec(&["--timeout", "60", &format!("{name}{locks}")])), "held\n");
+    };
+    check(&|args| home.exec(args));
+    check(&|args| harness::exec(&[&["--env", "bare"], args].concat()));
+}
+
+#[test]
+fn t161_a_process_with_much_memory_starts_others_without_root() {
+    let home = Home::new();
+    let code = "import subprocess, threading\nx = bytearray(b'a') * (150 << 20)\n\
+                def start():\n    for _ in range(200): subprocess.run(['true'], check=True)\n\
+                threads = [threading.Thread(target=start) for _ in range(2)]\n\
+                for thread in threads: thread.start()\nstart()\n\
+                for thread in threads: thread.join()\nprint('started')";
+    let output = home.exec(&["--memory", "256", "--timeout", "120", code]);
+    assert_eq!(printed(&output), "started\n");
+}
+
+/// Memory that two processes have, each its own: by a fork, by one whose parent waits in the kernel as
+/// that of a vfork does, and by a fork while the parent starts many others by vfork.
+#[test]
+fn t161_memory_that_a_child_has_of_its_own_counts_without_root() {
+    let home = Home::new();
+    let take = "import ctypes, os, subprocess, time\nx = bytearray(b'a') * (150 << 20)\n\
+                def take():\n    global x\n    for n in range(0, len(x), 4096): x[n] = 1\n    \
+                time.sleep(60); os._exit(0)\n";
+    let ways = [
+        "if os.fork() == 0: take()\ntime.sleep(60)",
+        "SYS_clone, CLONE_VFORK, SIGCHLD = 56, 0x4000, 17\n\
+         if ctypes.CDLL(None).syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0, 0, 0, 0) == 0: take()\n\
+         time.sleep(60)",
+        "if os.fork() == 0: take()\nwhile True: subprocess.run(['true'])",
+    ];
+    for way in ways {
+        let output = home.exec(&["--memory", "256", "--timeout", "50", &format!("{take}{way}")]);
+        assert_eq!(
+            output.status.code(),
+            Some(137),
+            "{way}: {} {}",
+            stdout(&output),
+            stderr(&output)
+        );
+    }
+}

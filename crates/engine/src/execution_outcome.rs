@@ -82,6 +82,17 @@ pub(crate) fn classify_exit(
                  cgroup has no such limit",
             ),
         ),
+        ExitCause::Unmeasured => ExecutionOutcome::failed(
+            EXIT_SANDBOX,
+            Error::new(
+                ErrorCode::ProcessesExceeded,
+                "usage could not be measured because of too many processes",
+            )
+            .hint(
+                "run fewer processes at a time; a server with a cgroup does not have to read each \
+                 of them",
+            ),
+        ),
         ExitCause::Stopped => ExecutionOutcome {
             status: ExecutionStatus::Cancelled,
             error: Some(with_traceback(

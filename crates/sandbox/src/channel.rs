@@ -11,8 +11,9 @@ use crate::value_room::ValueRoom;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -27,12 +28,20 @@ const READ_BYTES: usize = 64 * 1024;
 const HEADER_BYTES: usize = 4;
 /// Larger frames take longer to read than others should wait; smaller ones less than to hand over.
 const INLINE_DECODE_BYTES_MAX: usize = 16 * 1024;
-/// Larger frames that are read at once, in the whole process: each takes a core, and up to 64 MiB as
-/// a tree before it is known whether there is room for it. The other half of the cores serves.
-static LARGE_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
+/// Larger frames wait for each other and not for those of other sandboxes that have ordinary values:
+/// one is read in a few milliseconds at most.
+const MEDIUM_DECODE_BYTES_MAX: usize = 256 * 1024;
+/// Frames of more than [`MEDIUM_DECODE_BYTES_MAX`] that are read at once, in the whole process: each
+/// takes a core, and up to 64 MiB as a tree before it is known whether there is room for it. The other
+/// half of the cores serves.
+static LARGE_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(half_of_the_cores);
+/// Frames that are smaller, and too large to be read inline.
+static MEDIUM_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(half_of_the_cores);
+
+fn half_of_the_cores() -> Arc<Semaphore> {
     let cores = available_parallelism().map_or(1, usize::from);
     Arc::new(Semaphore::new((cores / 2).max(1)))
-});
+}
 
 /// How a kernel broke the protocol.
 #[derive(Debug, thiserror::Error)]
@@ -138,17 +147,51 @@ pub(crate) struct ControlChannel {
     result_bytes: u64,
     /// Says whether there is memory for the value of the present run.
     room: ValueRoom,
-    /// A large frame that waits to be read elsewhere.
-    waiting: Option<Vec<u8>>,
-    /// A large frame that is being read elsewhere.
+    /// A large frame that waits to be read elsewhere, or is being read there.
     reading: Option<LargeRead>,
+    /// Time that frames have waited for their turn and that was not asked for yet.
+    queue_wait: Duration,
 }
 
-/// A large frame that is being read on another thread. It counts as such until it is taken.
+/// A large frame that is read on another thread when its turn comes. It counts as being read until it
+/// is taken. A task of its own holds its place in the queue, whatever the receiver is woken by meanwhile.
 #[derive(Debug)]
 struct LargeRead {
-    frame: JoinHandle<Result<RunnerEvent, ProtocolError>>,
-    _permit: OwnedSemaphorePermit,
+    task: JoinHandle<Result<(RunnerEvent, OwnedSemaphorePermit), ProtocolError>>,
+    turn: Arc<OnceLock<Instant>>,
+    /// The wait up to here was told.
+    told_until: Instant,
+}
+
+impl LargeRead {
+    fn start(body: Vec<u8>, result_bytes: u64, room: ValueRoom) -> Self {
+        let is_medium = body.len() <= MEDIUM_DECODE_BYTES_MAX;
+        let queue = Arc::clone(if is_medium { &MEDIUM_READS } else { &LARGE_READS });
+        let turn = Arc::new(OnceLock::new());
+        let began = Arc::clone(&turn);
+        let task = tokio::spawn(async move {
+            let permit = queue.acquire_owned().await;
+            let permit = permit.map_err(|_| ProtocolError::DecodingFailed)?;
+            began.get_or_init(Instant::now);
+            let frame = spawn_blocking(move || frames::parse(&body, result_bytes, &room)).await;
+            Ok((frame.map_err(|_| ProtocolError::DecodingFailed)??, permit))
+        });
+        Self { task, turn, told_until: Instant::now() }
+    }
+
+    /// How long it has waited for its turn since this was asked last.
+    fn take_queue_wait(&mut self) -> Duration {
+        let until = self.turn.get().copied().unwrap_or_else(Instant::now);
+        let wait = until.saturating_duration_since(self.told_until);
+        self.told_until += wait;
+        wait
+    }
+}
+
+impl Drop for LargeRead {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// What became of waiting for a frame.
@@ -170,8 +213,8 @@ impl ControlChannel {
             read_limiter: ReadLimiter::default(),
             result_bytes: 0,
             room: ValueRoom::default(),
-            waiting: None,
             reading: None,
+            queue_wait: Duration::ZERO,
         })
     }
 
@@ -208,7 +251,7 @@ impl ControlChannel {
 
     /// The next frame among the bytes that are here.
     async fn next(&mut self) -> Result<Option<RunnerEvent>, ProtocolError> {
-        if self.reading.is_none() && self.waiting.is_none() {
+        if self.reading.is_none() {
             self.read_limiter.ready().await;
             let Some(body) = self.decoder.next()? else {
                 return Ok(None);
@@ -217,25 +260,25 @@ impl ControlChannel {
             if body.len() <= INLINE_DECODE_BYTES_MAX {
                 return frames::parse(&body, self.result_bytes, &self.room).map(Some);
             }
-            self.waiting = Some(body);
+            self.reading = Some(LargeRead::start(body, self.result_bytes, self.room.clone()));
         }
         self.read_large().await.map(Some)
     }
 
-    /// Has the large frame read that waits for it, or is being read already.
+    /// Waits for the large frame that is being read.
     async fn read_large(&mut self) -> Result<RunnerEvent, ProtocolError> {
-        if self.reading.is_none() {
-            let permit = Arc::clone(&LARGE_READS).acquire_owned().await;
-            let permit = permit.map_err(|_| ProtocolError::DecodingFailed)?;
-            let body = self.waiting.take().ok_or(ProtocolError::DecodingFailed)?;
-            let (result_bytes, room) = (self.result_bytes, self.room.clone());
-            let frame = spawn_blocking(move || frames::parse(&body, result_bytes, &room));
-            self.reading = Some(LargeRead { frame, _permit: permit });
-        }
         let reading = self.reading.as_mut().ok_or(ProtocolError::DecodingFailed)?;
-        let read = (&mut reading.frame).await;
+        let read = (&mut reading.task).await;
+        self.queue_wait += reading.take_queue_wait();
         self.reading = None;
-        read.map_err(|_| ProtocolError::DecodingFailed)?
+        let (frame, _permit) = read.map_err(|_| ProtocolError::DecodingFailed)??;
+        Ok(frame)
+    }
+
+    /// How long whole frames have waited for others to be read, since this was asked last.
+    pub(crate) fn take_queue_wait(&mut self) -> Duration {
+        let current = self.reading.as_mut().map(LargeRead::take_queue_wait).unwrap_or_default();
+        std::mem::take(&mut self.queue_wait) + current
     }
 
     /// Makes ready for a run with these limits: takes in what has come without being asked for. A
@@ -264,6 +307,7 @@ impl ControlChannel {
             slice.yield_if_used().await;
         }
         self.read_limiter = ReadLimiter::default();
+        self.queue_wait = Duration::ZERO;
         Ok(())
     }
 
@@ -303,6 +347,7 @@ impl ControlChannel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::timeout;
 
     fn frame(json: &str) -> Vec<u8> {
         let mut bytes = u32::try_from(json.len()).unwrap().to_le_bytes().to_vec();
@@ -397,6 +442,47 @@ mod tests {
             let refused = read(&body).is_err_and(|error| is_no_frame(&error));
             assert!(refused, "{json}");
         }
+    }
+
+    /// A channel with a frame on it that holds so many numbers.
+    fn channel_with(numbers: usize) -> (ControlChannel, JoinHandle<StdUnixStream>) {
+        let (ours, mut theirs) = StdUnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut channel = ControlChannel::new(ours.into()).unwrap();
+        channel.result_bytes = FRAME_BYTES_MAX as u64;
+        channel.decoder.allow(FRAME_BYTES_MAX as u64);
+        let list = vec!["123456"; numbers].join(",");
+        let frame = frame(&format!(r#"{{"ev":"done","value":[{list}]}}"#));
+        let sent = spawn_blocking(move || {
+            std::io::Write::write_all(&mut theirs, &frame).unwrap();
+            theirs
+        });
+        (channel, sent)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn t164_large_frames_of_others_hold_up_no_ordinary_value_and_no_clock() {
+        let permits = u32::try_from(half_of_the_cores().available_permits()).unwrap();
+        // Other sandboxes have large frames read, one after another.
+        let others = Arc::clone(&LARGE_READS).acquire_many_owned(permits).await.unwrap();
+        let (mut large, sent_large) = channel_with(100_000);
+        let (mut ordinary, sent_ordinary) = channel_with(5_000);
+        let value = ordinary.receive_frame().await.unwrap();
+        assert!(matches!(value, Some(RunnerEvent::Done(_))), "{value:?}");
+        // The large one waits, however often its receiver is woken, and its wait is told.
+        let mut told = Duration::ZERO;
+        while told < Duration::from_millis(20) {
+            let received = timeout(Duration::from_millis(1), large.receive_frame()).await;
+            assert!(received.is_err(), "{received:?}");
+            told += large.take_queue_wait();
+        }
+        drop(others);
+        let value = large.receive_frame().await.unwrap();
+        assert!(matches!(value, Some(RunnerEvent::Done(_))), "{value:?}");
+        large.take_queue_wait();
+        assert_eq!(large.take_queue_wait(), Duration::ZERO, "it is told once");
+        sent_large.await.unwrap();
+        sent_ordinary.await.unwrap();
     }
 
     /// What fuzzing needs of chance, and a failure that can be had again from its seed.

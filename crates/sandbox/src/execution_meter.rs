@@ -20,6 +20,9 @@ const INTERRUPT_GRACE: Duration = Duration::from_millis(500);
 /// then, on a busy machine, cannot have answered yet and is given the longer time, once.
 const RESPONSE_CPU_MIN: Duration = Duration::from_millis(50);
 const STARVED_GRACE: Duration = Duration::from_secs(3);
+/// Time of one execution in which whole messages of it wait for the supervisor and its clock stands
+/// still: many times what ordinary ones wait, and a bound for code that sends to gain time.
+const QUEUE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Displayed results of one execution, together.
 const RESULTS_BYTES_MAX: usize = 32 * 1024 * 1024;
 const RESULTS_MAX: usize = 256;
@@ -36,6 +39,7 @@ pub(crate) enum Overrun {
     Cpu,
     Memory,
     Sessions,
+    Unmeasured,
     Stopped,
 }
 
@@ -51,6 +55,7 @@ pub(crate) struct ExecutionMeter<'a> {
     /// When the next step against it is due: first an interrupt, then the kill.
     pub(crate) deadline: Instant,
     pub(crate) overrun: Option<Overrun>,
+    queue_wait_left: Duration,
     stopped_at_cpu: Option<Duration>,
     pub(crate) interrupt_outcome: Option<RunnerOutcome>,
     pub(crate) budget: CaptureBudget,
@@ -81,6 +86,7 @@ impl<'a> ExecutionMeter<'a> {
             started,
             deadline: started + Duration::from_millis(limits.wall_ms),
             overrun: None,
+            queue_wait_left: QUEUE_WAIT_MAX,
             stopped_at_cpu: None,
             interrupt_outcome: None,
             budget: CaptureBudget::new(limits.output_bytes),
@@ -172,6 +178,13 @@ impl<'a> ExecutionMeter<'a> {
         }
     }
 
+    /// A message that has arrived waited for so long until the supervisor read it.
+    pub(crate) fn extend_for_queue(&mut self, wait: Duration) {
+        let granted = wait.min(self.queue_wait_left);
+        self.queue_wait_left -= granted;
+        self.extend_deadline(granted);
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.overrun.is_some()
     }
@@ -240,6 +253,9 @@ impl<'a> ExecutionMeter<'a> {
         if reading.over_sessions {
             return Some(Overrun::Sessions);
         }
+        if reading.unmeasured {
+            return Some(Overrun::Unmeasured);
+        }
         let cpu = reading.cpu.saturating_sub(self.usage_before.cpu);
         let over = self.overrun.is_none() && cpu > Duration::from_millis(self.limits.cpu_ms);
         over.then_some(Overrun::Cpu)
@@ -252,6 +268,7 @@ impl<'a> ExecutionMeter<'a> {
             Some(Overrun::Cpu) => ExitCause::CpuLimit,
             Some(Overrun::Memory) => ExitCause::MemoryLimit,
             Some(Overrun::Sessions) => ExitCause::SessionsLimit,
+            Some(Overrun::Unmeasured) => ExitCause::Unmeasured,
             Some(Overrun::Stopped) => ExitCause::Stopped,
         }
     }

@@ -65,15 +65,21 @@ impl Pipe {
     }
 
     /// How it is waited for after so many bytes were read.
-    fn after(self, bytes: usize) -> Self {
+    fn after(self, bytes: usize, watch: impl FnOnce(OwnedFd) -> io::Result<Self>) -> Self {
         let is_little = (1..LITTLE_BYTES).contains(&bytes);
-        let next = match self {
-            Self::Watched(pipe) if is_little => pipe.into_nonblocking_fd().map(Self::rest),
-            Self::Resting { pipe, .. } if is_little => Ok(Self::rest(pipe)),
-            Self::Resting { pipe, .. } => Self::watch(pipe),
-            same => Ok(same),
-        };
-        next.unwrap_or(Self::Closed)
+        match self {
+            Self::Watched(pipe) if is_little => {
+                pipe.into_nonblocking_fd().map_or(Self::Closed, Self::rest)
+            }
+            Self::Resting { pipe, .. } if is_little => Self::rest(pipe),
+            // Where the user of this process has no watch or descriptor left for it, it goes on to be
+            // looked at: whoever writes to it is not to blame.
+            Self::Resting { pipe, .. } => {
+                let watched = pipe.try_clone().and_then(watch);
+                watched.unwrap_or_else(|_| Self::rest(pipe))
+            }
+            same => same,
+        }
     }
 
     fn rest(pipe: OwnedFd) -> Self {
@@ -150,7 +156,7 @@ impl OutputPipe {
                 }
             }
         }
-        self.pipe = std::mem::replace(&mut self.pipe, Pipe::Closed).after(bytes);
+        self.pipe = std::mem::replace(&mut self.pipe, Pipe::Closed).after(bytes, Pipe::watch);
     }
 
     /// What is left of a character that never came to its end.
@@ -228,6 +234,30 @@ mod tests {
         assert_eq!(told.len(), written);
         // Twice as many as there are rests: a drain may find nothing and be followed by a byte.
         assert!((1..=42).contains(&looks), "{looks} looks at {written} bytes");
+    }
+
+    #[tokio::test]
+    async fn t163_a_pipe_that_cannot_be_watched_again_is_looked_at_until_it_can() {
+        let (write, mut source) = stream();
+        rustix::io::write(&write, b"one").unwrap();
+        source.ready().await;
+        assert_eq!(drained(&mut source), "one");
+        assert!(matches!(source.pipe, Pipe::Resting { .. }));
+        // Another sandbox of the same user has all the watches.
+        let resting = std::mem::replace(&mut source.pipe, Pipe::Closed);
+        source.pipe = resting.after(0, |_| Err(Errno::NOSPC.into()));
+        assert!(matches!(source.pipe, Pipe::Resting { .. }), "{:?}", source.pipe);
+        rustix::io::write(&write, b"two").unwrap();
+        source.ready().await;
+        assert_eq!(drained(&mut source), "two");
+        // The twin: once there is one, it is watched, and its end is seen.
+        source.ready().await;
+        assert_eq!(drained(&mut source), "");
+        assert!(matches!(source.pipe, Pipe::Watched(_)), "{:?}", source.pipe);
+        drop(write);
+        source.ready().await;
+        assert_eq!(drained(&mut source), "");
+        assert!(matches!(source.pipe, Pipe::Closed));
     }
 
     #[tokio::test]

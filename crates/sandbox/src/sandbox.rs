@@ -40,6 +40,8 @@ pub enum ExitCause {
     MemoryLimit,
     /// Only without a cgroup: more process sessions than [`SESSIONS_MAX`](crate::SESSIONS_MAX).
     SessionsLimit,
+    /// Only without a cgroup: what its processes use could not be read in time.
+    Unmeasured,
     Stopped,
     /// The interpreter had ended before it was asked: nothing was run.
     NotStarted,
@@ -263,6 +265,7 @@ impl Sandbox {
             }
             ExitCause::MemoryLimit
             | ExitCause::SessionsLimit
+            | ExitCause::Unmeasured
             | ExitCause::NotStarted
             | ExitCause::Died { .. }
             | ExitCause::ProtocolViolation(_) => false,

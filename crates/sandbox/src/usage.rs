@@ -7,13 +7,17 @@
 
 mod kept;
 mod process_totals;
+mod reading_clock;
 mod sockets;
+mod vfork;
 
 use crate::reaper;
 use crate::zygote_host::PreparedJail;
 use jail::cgroup::{Cgroup, CgroupUsage};
 pub use process_totals::SESSIONS_MAX;
+use reading_clock::ReadingClock;
 use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -28,10 +32,6 @@ use types::Limits;
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// A reading takes a millisecond, and longer only where code makes it so.
 const READING_PATIENCE: Duration = Duration::from_millis(500);
-/// A reading that takes longer than so many ticks is one that the sandbox keeps from being taken: what
-/// cannot be measured is over its limit. A sandbox with as many busy processes as it may have, beside
-/// other work of a busy machine, takes a second.
-const READING_MAX: Duration = TICK.saturating_mul(200);
 /// Between executions: rare enough that hundreds of sessions cost little.
 const IDLE_TICK: Duration = Duration::from_millis(250);
 /// How often file locks are counted where a cgroup counts the rest: at a million locks a second, which
@@ -49,6 +49,8 @@ pub(crate) struct UsageReading {
     pub(crate) over_memory: bool,
     /// More process sessions (`setsid`) than a sandbox without a cgroup may have.
     pub(crate) over_sessions: bool,
+    /// The processes could not be read within the time that a reading may take.
+    pub(crate) unmeasured: bool,
     pub(crate) oom_kills: u64,
     pub(crate) forks_refused: u64,
 }
@@ -70,6 +72,7 @@ fn read_usage(
                 memory_bytes,
                 over_memory,
                 over_sessions: false,
+                unmeasured: false,
                 oom_kills,
                 forks_refused,
             }
@@ -117,13 +120,13 @@ impl Locks {
 
 #[derive(Debug)]
 struct UnderWay {
-    since: Instant,
+    clock: ReadingClock,
     reading: JoinHandle<UsageReading>,
 }
 
 impl UsageMeter {
     /// What the cgroup says now. Without one a reading is begun, unless one is under way; one that does
-    /// not come to its end is answered as one over the limit.
+    /// not come to its end is answered as one that cannot be measured.
     pub(crate) fn begin_reading(
         &mut self,
         jail: &PreparedJail,
@@ -134,14 +137,16 @@ impl UsageMeter {
             self.latest.over_memory |= self.locks.are_too_many(&jail.proc);
             return Some(self.latest);
         }
-        if let Some(UnderWay { since, reading }) = &self.under_way {
-            let late = since.elapsed() > READING_MAX && !reading.is_finished();
-            return late.then_some(UsageReading { over_memory: true, ..self.latest });
+        if let Some(UnderWay { clock, reading }) = &self.under_way {
+            let late = !reading.is_finished() && clock.is_overdue();
+            return late.then_some(UsageReading { unmeasured: true, ..self.latest });
         }
         let (proc, workspace) = (jail.proc.try_clone().ok()?, jail.workspace.try_clone().ok()?);
         let limits = *limits;
-        let reading = spawn_blocking(move || read_usage(None, &proc, &workspace, &limits));
-        self.under_way = Some(UnderWay { since: Instant::now(), reading });
+        let clock = ReadingClock::new();
+        let reading =
+            spawn_blocking(clock.timed(move || read_usage(None, &proc, &workspace, &limits)));
+        self.under_way = Some(UnderWay { clock, reading });
         None
     }
 
@@ -196,8 +201,16 @@ impl IdleWatch {
                     }
                 };
                 // Off the serving threads: a sandbox with many processes takes a while to read.
-                let is_over = timeout(READING_MAX, spawn_blocking(is_over)).await;
-                if is_over.map_or(true, |read| read.unwrap_or(true)) {
+                let clock = ReadingClock::new();
+                let mut reading = spawn_blocking(clock.timed(is_over));
+                let is_over = loop {
+                    match timeout(IDLE_TICK, &mut reading).await {
+                        Ok(read) => break read.unwrap_or(true),
+                        Err(_) if clock.is_overdue() => break true,
+                        Err(_) => {}
+                    }
+                };
+                if is_over {
                     reaper::kill_init(&init, None);
                     return;
                 }
@@ -221,11 +234,34 @@ fn sum_kib(text: &str, keys: &[&str]) -> u64 {
     counted.sum()
 }
 
-fn read_proc_file(proc: &OwnedFd, path: &str) -> Option<String> {
-    let file = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut text = String::new();
-    File::from(file).read_to_string(&mut text).ok()?;
-    Some(text)
+/// The text of a file of `/proc`. A process names itself with any bytes (`PR_SET_NAME`), and those that
+/// are not UTF-8 are replaced: they must not keep the rest from being read.
+fn read_proc_file(proc: &OwnedFd, path: &str) -> Result<String, Unreadable> {
+    let file = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut bytes = Vec::new();
+    File::from(file).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Why a file of a process that is listed was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unreadable {
+    /// The process or thread has ended meanwhile.
+    Gone,
+    /// The process may be there, with any amount of memory.
+    Unseen,
+}
+
+impl From<Errno> for Unreadable {
+    fn from(error: Errno) -> Self {
+        if matches!(error, Errno::NOENT | Errno::SRCH) { Self::Gone } else { Self::Unseen }
+    }
+}
+
+impl From<io::Error> for Unreadable {
+    fn from(error: io::Error) -> Self {
+        Errno::from_io_error(&error).map_or(Self::Unseen, Self::from)
+    }
 }
 
 /// Pages of a process that no other process has, and its page tables.

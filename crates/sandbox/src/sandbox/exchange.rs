@@ -111,6 +111,7 @@ impl Sandbox {
         let mut slice = TimeSlice::start();
         loop {
             slice.yield_if_used().await;
+            run.extend_for_queue(self.channel.take_queue_wait());
             let [stdout, stderr] = &mut self.streams;
             // Looked at each time: a sandbox that never stops talking must not outtalk the clock, nor
             // us, and the runtime's own timers wait until nothing else is to be done.
@@ -209,6 +210,7 @@ impl Sandbox {
             None => Ok(()),
             Some(Overrun::Memory) => Err(ExitCause::MemoryLimit),
             Some(Overrun::Sessions) => Err(ExitCause::SessionsLimit),
+            Some(Overrun::Unmeasured) => Err(ExitCause::Unmeasured),
             Some(overrun) => {
                 self.cancel_install(installs).await?;
                 self.interrupt();

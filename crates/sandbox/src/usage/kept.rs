@@ -9,7 +9,7 @@ use super::process_totals::Process;
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
 
@@ -61,8 +61,12 @@ fn kept_by(proc: &OwnedFd, process: &Process, kinds: &[&str], most: u64) -> Resu
         if number.starts_with('.') {
             continue;
         }
-        // Closed meanwhile: nothing is kept for it any more.
-        found += kept_for(&directory, &number, kinds, most - found).unwrap_or(0);
+        found += match kept_for(&directory, &number, kinds, most - found) {
+            Ok(kept) => kept,
+            // Closed meanwhile: nothing is kept for it any more.
+            Err(Errno::NOENT | Errno::SRCH) => 0,
+            Err(error) => return Err(error),
+        };
         if found > most {
             break;
         }
@@ -71,12 +75,13 @@ fn kept_by(proc: &OwnedFd, process: &Process, kinds: &[&str], most: u64) -> Resu
 }
 
 /// Counts no further than one above `most`: what code can make long is not held as a whole.
-fn kept_for(directory: &OwnedFd, number: &str, kinds: &[&str], most: u64) -> io::Result<u64> {
+fn kept_for(directory: &OwnedFd, number: &str, kinds: &[&str], most: u64) -> Result<u64, Errno> {
     let file = openat(directory, number, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut found = 0;
-    for line in BufReader::new(File::from(file)).lines() {
-        let line = line?;
-        found += u64::from(kinds.iter().any(|kind| line.starts_with(kind)));
+    // As bytes: a line that is not UTF-8 ends no count.
+    for line in BufReader::new(File::from(file)).split(b'\n') {
+        let line = line.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        found += u64::from(kinds.iter().any(|kind| line.starts_with(kind.as_bytes())));
         if found > most {
             break;
         }

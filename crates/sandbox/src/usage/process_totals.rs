@@ -2,7 +2,7 @@
 //! of its processes. What it does not tell (what a descriptor or a socket holds) is counted at the
 //! most that one can hold, and what could not be bounded that way is refused by the filter.
 
-use super::{INIT, UsageReading, kept, read_proc_file, sockets, sum_kib};
+use super::{INIT, Unreadable, UsageReading, kept, read_proc_file, sockets, sum_kib, vfork};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, statat};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,24 +32,42 @@ struct ProcessTotals {
     cpu: Duration,
     threads: u64,
     sessions: BTreeSet<String>,
-    /// Mapped files of the working directory, too.
-    shared_bytes: u64,
-    tables_bytes: u64,
     /// A process ended while its files were read.
     incomplete: bool,
-    /// A process is there whose first thread has ended, and each other thread ended before it could
-    /// be read.
+    /// A process is there that could not be read: its first thread has ended, and each other thread
+    /// ended before it was read, or its files are closed to us.
     unseen: bool,
 }
 
 /// One process with memory of its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Process {
+    pub(super) pid: String,
+    pub(super) parent: String,
     /// Where its files are below `/proc`.
     pub(super) path: String,
     /// Of its own or still shared with whoever forked it, in memory or in swap.
-    anonymous_bytes: u64,
+    pub(super) anonymous_bytes: u64,
+    /// Mapped files of the working directory, too.
+    pub(super) shared_bytes: u64,
+    pub(super) tables_bytes: u64,
     pub(super) descriptors: u64,
+    /// It runs in the memory of its parent, by `vfork`, and has none of its own.
+    pub(super) in_parent_memory: bool,
+}
+
+impl Process {
+    fn has_own_memory(&self) -> bool {
+        !self.in_parent_memory
+    }
+}
+
+/// Whether a look finds out which processes have no memory of their own. That costs a read for each
+/// thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum VforkChildren {
+    Count,
+    LeaveOut,
 }
 
 /// Which thread shows what all threads of a process have.
@@ -58,8 +76,6 @@ enum Shown {
     By(String, String),
     /// By none: all of them are at their end and run no code any more.
     Ending,
-    /// Threads were listed, and gone when they were read.
-    Unseen,
 }
 
 pub(super) fn read_process_totals(
@@ -69,13 +85,20 @@ pub(super) fn read_process_totals(
 ) -> UsageReading {
     let mut most = UsageReading::default();
     let mut unseen = true;
-    for _ in 0..SCANS_MAX {
-        let all = processes(proc);
+    let (mut scans, mut vfork_children) = (0, VforkChildren::Count);
+    while scans < SCANS_MAX {
+        let all = processes(proc, vfork_children);
         if starves_us(&all.sessions) {
             // Nothing else is read: that would take as long as the sessions want it to.
             return UsageReading { over_sessions: true, cpu: most.cpu.max(all.cpu), ..most };
         }
         let reading = add_up(proc, workspace, limits, &all);
+        if reading.over_memory && vfork_children == VforkChildren::Count {
+            // It may be that memory was counted once for a process and once for its vfork child.
+            vfork_children = VforkChildren::LeaveOut;
+            continue;
+        }
+        scans += 1;
         most.cpu = most.cpu.max(reading.cpu);
         most.memory_bytes = most.memory_bytes.max(reading.memory_bytes);
         most.over_memory |= reading.over_memory;
@@ -92,7 +115,17 @@ pub(super) fn read_process_totals(
 
 /// Whether there are more file locks than a sandbox may have, whoever counts the rest.
 pub(super) fn too_many_locks(proc: &OwnedFd) -> bool {
-    kept::too_many(proc, &processes(proc).all, &[kept::LOCK])
+    for _ in 0..SCANS_MAX {
+        let all = processes(proc, VforkChildren::Count);
+        if kept::too_many(proc, &all.all, &[kept::LOCK]) {
+            return true;
+        }
+        if !all.unseen {
+            return false;
+        }
+    }
+    // What is never shown may have any number.
+    true
 }
 
 fn starves_us(sessions: &BTreeSet<String>) -> bool {
@@ -106,14 +139,15 @@ fn add_up(
     limits: &Limits,
     all: &ProcessTotals,
 ) -> UsageReading {
+    let with_memory = || all.all.iter().filter(|process| process.has_own_memory());
+    let shared: u64 = with_memory().map(|process| process.shared_bytes).sum();
+    let tables: u64 = with_memory().map(|process| process.tables_bytes).sum();
     // A mapped file would count twice if its pages and its bytes were both added.
-    let files = (bytes_in_files(workspace) + bytes_in_scratch(proc)).max(all.shared_bytes);
+    let files = (bytes_in_files(workspace) + bytes_in_scratch(proc)).max(shared);
     let too_much_kept = kept::too_many(proc, &all.all, &[kept::WATCH, kept::LOCK]);
     let descriptors: u64 = all.all.iter().map(|process| process.descriptors).sum();
-    let held =
-        files + all.tables_bytes + descriptors * DESCRIPTOR_BYTES + sockets::max_socket_bytes(proc);
-    let mut memory_bytes =
-        held + all.all.iter().map(|process| process.anonymous_bytes).sum::<u64>();
+    let held = files + tables + descriptors * DESCRIPTOR_BYTES + sockets::max_socket_bytes(proc);
+    let mut memory_bytes = held + with_memory().map(|process| process.anonymous_bytes).sum::<u64>();
     if memory_bytes > limits.memory_bytes {
         memory_bytes =
             held + proportional_bytes(proc, &all.all, limits.memory_bytes.saturating_sub(held));
@@ -123,92 +157,115 @@ fn add_up(
         memory_bytes,
         over_memory: memory_bytes > limits.memory_bytes || too_much_kept,
         over_sessions: false,
+        unmeasured: false,
         oom_kills: 0,
         // Nobody counts refusals here; with no room left, a refusal was one for that reason.
         forks_refused: u64::from(all.threads >= limits.processes),
     }
 }
 
-fn processes(proc: &OwnedFd) -> ProcessTotals {
+fn processes(proc: &OwnedFd, vfork_children: VforkChildren) -> ProcessTotals {
     let mut all = ProcessTotals::default();
-    for pid in numbers(proc).into_iter().filter(|pid| pid != INIT) {
-        if add_process(&mut all, proc, &pid).is_none() {
+    let Ok(mut pids) = numbers(proc) else {
+        all.incomplete = true;
+        all.unseen = true;
+        return all;
+    };
+    pids.retain(|pid| pid != INIT);
+    // After the processes were listed and before their memory is read: the parent of one that is in
+    // its memory at both times waits for it in between.
+    let waiting = match vfork_children {
+        VforkChildren::Count => Vec::new(),
+        VforkChildren::LeaveOut => vfork::waiting_threads(proc, &pids),
+    };
+    for pid in &pids {
+        if let Err(unreadable) = add_process(&mut all, proc, pid) {
             all.incomplete = true;
+            all.unseen |= unreadable == Unreadable::Unseen;
         }
     }
+    vfork::mark_children(&mut all.all, &waiting);
     all
 }
 
 /// The processes in `/proc`, or the threads in the `task` directory of one.
-fn numbers(directory: &OwnedFd) -> Vec<String> {
-    let entries = rustix::fs::Dir::read_from(directory).into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).collect()
+pub(super) fn numbers(directory: &OwnedFd) -> Result<Vec<String>, Unreadable> {
+    let mut numbers = Vec::new();
+    for entry in rustix::fs::Dir::read_from(directory)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.bytes().all(|byte| byte.is_ascii_digit()) {
+            numbers.push(name);
+        }
+    }
+    Ok(numbers)
 }
 
-fn add_process(all: &mut ProcessTotals, proc: &OwnedFd, pid: &str) -> Option<()> {
+fn add_process(all: &mut ProcessTotals, proc: &OwnedFd, pid: &str) -> Result<(), Unreadable> {
     let stat = read_proc_file(proc, &format!("{pid}/stat"))?;
     // The command's name is in brackets and may hold anything, spaces and brackets too.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let (_, fields) = stat.rsplit_once(')').ok_or(Unreadable::Unseen)?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     // User and system time, of itself and of children that were waited for.
     let ticks: u64 = (11..15).filter_map(number).sum();
-    let threads = number(17)?;
+    let threads = number(17).ok_or(Unreadable::Unseen)?;
     all.cpu += Duration::from_millis(ticks * 1000 / CLOCK_TICKS_PER_SECOND);
     all.threads += threads;
     let (path, status) = match shown(proc, pid, threads)? {
         Shown::By(path, status) => (path, status),
-        Shown::Ending => return Some(()),
-        Shown::Unseen => {
-            all.unseen = true;
-            return None;
-        }
+        Shown::Ending => return Ok(()),
     };
     all.sessions.extend(fields.get(3).map(|&session| session.to_owned()));
     // Linux tells the number as the size of the directory since 6.2.
     let descriptors = statat(proc, format!("{path}/fd"), AtFlags::empty());
-    all.shared_bytes += sum_kib(&status, &["RssShmem"]) * 1024;
-    all.tables_bytes += sum_kib(&status, &["VmPTE"]) * 1024;
     all.all.push(Process {
+        pid: pid.to_owned(),
+        parent: fields.get(1).map(|&parent| parent.to_owned()).unwrap_or_default(),
         anonymous_bytes: sum_kib(&status, &["RssAnon", "VmSwap"]) * 1024,
+        shared_bytes: sum_kib(&status, &["RssShmem"]) * 1024,
+        tables_bytes: sum_kib(&status, &["VmPTE"]) * 1024,
         descriptors: descriptors.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0)),
         path,
+        in_parent_memory: false,
     });
-    Some(())
+    Ok(())
 }
 
 /// The first thread as a rule. One that has ended while others run on shows neither the memory nor
 /// the descriptors of the process, and any other thread shows both: the filter lets no thread have
 /// descriptors of its own.
-fn shown(proc: &OwnedFd, pid: &str, threads: u64) -> Option<Shown> {
+fn shown(proc: &OwnedFd, pid: &str, threads: u64) -> Result<Shown, Unreadable> {
+    // A line break in a process's name is written as `\n` there, and begins no line.
     let has_memory = |status: &String| status.contains("\nRssAnon:");
     let status = read_proc_file(proc, &format!("{pid}/status"))?;
     if has_memory(&status) {
-        return Some(Shown::By(pid.to_owned(), status));
+        return Ok(Shown::By(pid.to_owned(), status));
     }
     if threads <= 1 {
-        return Some(Shown::Ending);
+        return Ok(Shown::Ending);
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let tasks = openat(proc, format!("{pid}/task"), flags, Mode::empty()).ok()?;
-    let mut shown = Shown::Ending;
-    for thread in numbers(&tasks) {
+    let tasks = openat(proc, format!("{pid}/task"), flags, Mode::empty())?;
+    let mut shown = Ok(Shown::Ending);
+    for thread in numbers(&tasks)? {
         let path = format!("{pid}/task/{thread}");
         match read_proc_file(proc, &format!("{path}/status")) {
-            Some(status) if has_memory(&status) => return Some(Shown::By(path, status)),
+            Ok(status) if has_memory(&status) => return Ok(Shown::By(path, status)),
             // It has given its memory up, as a thread does at its end.
-            Some(_) => {}
-            None => shown = Shown::Unseen,
+            Ok(_) => {}
+            // Others may have been started since they were listed, with all of its memory.
+            Err(_) => shown = Err(Unreadable::Unseen),
         }
     }
-    Some(shown)
+    shown
 }
 
 /// Forked processes share most of what each seems to have, and pages that several have count a part in
 /// each here. To know it is dear: the largest are asked first, and no more of them once they are over
 /// `most` together.
 fn proportional_bytes(proc: &OwnedFd, processes: &[Process], most: u64) -> u64 {
-    let mut largest_first: Vec<&Process> = processes.iter().collect();
+    let mut largest_first: Vec<&Process> =
+        processes.iter().filter(|process| process.has_own_memory()).collect();
     largest_first.sort_by_key(|process| std::cmp::Reverse(process.anonymous_bytes));
     let mut bytes = 0;
     for process in largest_first {
