@@ -196,3 +196,51 @@ async fn t155_what_was_allowed_and_waits_for_room_does_not_begin_with_an_expired
     let ran = settled(&ann, &twin).await;
     assert_eq!(ran["status"], "succeeded", "{ran}");
 }
+
+/// More than can be ended between two looks at what runs.
+const QUESTIONS: usize = 40;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t167_whoever_leaves_many_long_questions_holds_up_no_end_elsewhere() {
+    let world = World::start().await;
+    let (_, flood) = with_two_keys(&world).await;
+    let bob = Person::new(&world, "bob").await;
+    grant(&world.owner, &bob.id, "USAGE", &workspace(&world.owner).await).await;
+    permit(&world, "allow").await;
+    let run = begin_run(&bob, EXECUTE).await;
+    permit(&world, "ask").await;
+    let with_key = world.api(flood["secret"].as_str().unwrap());
+    let long = format!("# {}\n6 * 7", "x".repeat(3_900_000));
+    let mut asked = Vec::new();
+    for _ in 0..QUESTIONS {
+        let record = ask_with(&with_key, EXECUTE, json!({"code": long})).await;
+        asked.push((id(&record).to_owned(), approval_of(&record)));
+    }
+    let twin = ask(&world.api(bob.key["secret"].as_str().unwrap()), EXECUTE).await;
+    let open = || -> usize {
+        let records = Connection::open(world.database()).unwrap();
+        let sql = "SELECT count(*) FROM approvals WHERE state = 'pending'";
+        records.query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(open(), QUESTIONS + 1);
+    expire(&world, &flood);
+    while open() == QUESTIONS + 1 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // While those are ended, another key expires.
+    expire(&world, &bob.key);
+    assert_ne!(settled(&world.owner, &run).await["status"], "succeeded");
+    assert!(open() > 1, "it ends at the next look, and not after all of them");
+    let began = Instant::now();
+    while open() > 0 {
+        assert!(began.elapsed() < Duration::from_secs(120), "{} are still open", open());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // They end all the same, with what was asked in them.
+    for (execution, approval) in [&asked[0], &asked[QUESTIONS - 1]] {
+        let ended = settled(&world.owner, &json!({"id": execution})).await;
+        assert_eq!((&ended["status"], &ended["code"]), (&json!("cancelled"), &json!(long)));
+        assert_eq!(world.owner.get(approval).await["state"], "void");
+    }
+    assert_eq!(settled(&world.owner, &twin).await["status"], "cancelled");
+}

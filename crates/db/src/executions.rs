@@ -190,12 +190,31 @@ impl Tx<'_> {
         workspace: WorkspaceId,
         finished: &FinishedExecutionRow,
     ) -> Result<bool, DatabaseError> {
+        self.finish_in(workspace, finished, "'waiting_approval', 'queued', 'running'")
+    }
+
+    /// False if there is none, or it does not wait for an answer any more.
+    pub fn finish_waiting_execution(
+        &self,
+        workspace: WorkspaceId,
+        finished: &FinishedExecutionRow,
+    ) -> Result<bool, DatabaseError> {
+        self.finish_in(workspace, finished, "'waiting_approval'")
+    }
+
+    fn finish_in(
+        &self,
+        workspace: WorkspaceId,
+        finished: &FinishedExecutionRow,
+        states: &str,
+    ) -> Result<bool, DatabaseError> {
         let changed = self.execute_unversioned(
-            "UPDATE executions \
-             SET sandbox_id = ?3, status = ?4, summary = ?5, plan = NULL, events = ?6, \
-             events_before = ?7 \
-             WHERE workspace = ?1 AND id = ?2 \
-             AND status IN ('waiting_approval', 'queued', 'running')",
+            &format!(
+                "UPDATE executions \
+                 SET sandbox_id = ?3, status = ?4, summary = ?5, plan = NULL, events = ?6, \
+                 events_before = ?7 \
+                 WHERE workspace = ?1 AND id = ?2 AND status IN ({states})"
+            ),
             (
                 workspace.uuid(),
                 finished.id.uuid(),
