@@ -16,11 +16,12 @@ use crate::catalog::tool_definition::{RUN_PYTHON_CODE, details, invalid_tool};
 use crate::error::{ErrorDetail, RequestError, invalid_field};
 use code_execution::{CODE_EXECUTION, integration_path, store_path};
 use contract::AnnotationMode;
-use serde::de::{Error as _, IgnoredAny};
+use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 use types::{JsonMembers, MembersError, SpecificationFormat};
 use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
@@ -82,8 +83,27 @@ pub struct SpecificationText(pub(crate) String);
 
 impl<'de> Deserialize<'de> for SpecificationText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer);
-        text.map(Self).map_err(|_| D::Error::custom("must be text or an object"))
+        deserializer.deserialize_string(SpecificationTextVisitor)
+    }
+}
+
+/// Says what is expected where there is something else. That there is nothing is told by serde, which
+/// names the field.
+struct SpecificationTextVisitor;
+
+impl Visitor<'_> for SpecificationTextVisitor {
+    type Value = SpecificationText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text or an object")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        self.visit_string(text.to_owned())
+    }
+
+    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Self::Value, E> {
+        Ok(SpecificationText(text))
     }
 }
 
