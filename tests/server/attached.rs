@@ -176,7 +176,7 @@ async fn t147_a_name_that_only_a_tool_in_a_specification_has_is_not_freed_for_ot
     let (_, other) = integration(owner, "other", json!("none")).await;
     grant(owner, &editor.id, "MODIFY", &on("agent", &agent)).await;
     let path = at("agents", &agent);
-    refused(&editor, "PUT", &path, Some(embedding("other")), FORBIDDEN).await;
+    refused(&editor, "PUT", &path, Some(embedding("other")), INVALID).await;
     // The harmless twins: who may use it names it, and what is no longer named is deleted.
     grant(owner, &editor.id, "USAGE", &on("integration", &other)).await;
     put(&editor, &path, embedding("other")).await;

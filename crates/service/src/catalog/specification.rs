@@ -13,6 +13,7 @@ pub(crate) use embedded_tool::EmbeddedTool;
 pub use orchestration::{Orchestration, ROUNDS_MAX, SECONDS_MAX, ToolChoice};
 
 use crate::catalog::tool_definition::{RUN_PYTHON_CODE, details, invalid_tool};
+use crate::data::stores::privilege_for;
 use crate::error::{ErrorDetail, RequestError, invalid_field};
 use code_execution::{CODE_EXECUTION, integration_path, store_path};
 use contract::AnnotationMode;
@@ -22,7 +23,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
-use types::{JsonMembers, MembersError, SpecificationFormat};
+use types::{JsonMembers, MembersError, Privilege, SpecificationFormat};
 use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -51,6 +52,15 @@ pub(crate) struct NamedObject {
     pub(crate) kind: NamedKind,
     pub(crate) name: String,
     pub(crate) path: String,
+    /// What using it as the specification does takes.
+    pub(crate) privilege: Privilege,
+}
+
+impl NamedObject {
+    /// Whether both name the same object for the same use.
+    pub(crate) fn is_same_use(&self, other: &Self) -> bool {
+        (self.kind, &self.name, self.privilege) == (other.kind, &other.name, other.privilege)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,20 +168,28 @@ impl Specification {
 
     /// Everything that it names, also in the tools that stand in it.
     pub(crate) fn named(&self) -> Vec<NamedObject> {
-        let named = |kind, name: &str, path| NamedObject { kind, name: name.to_owned(), path };
+        let integration = |name: &str, path| NamedObject {
+            kind: NamedKind::Integration,
+            name: name.to_owned(),
+            path,
+            privilege: Privilege::Usage,
+        };
         let own = self.section.integrations.iter().enumerate();
-        let own =
-            own.map(|(index, name)| named(NamedKind::Integration, name, integration_path(index)));
+        let own = own.map(|(index, name)| integration(name, integration_path(index)));
         let of_tools = self.embedded.iter().flat_map(|tool| {
             let integrations = tool.contract.integrations.iter().enumerate();
             integrations.map(|(index, name)| {
                 let path = format!("{}/configuration/integrations/{index}", tool.path);
-                named(NamedKind::Integration, name, path)
+                integration(name, path)
             })
         });
         let stores = self.section.stores.iter().enumerate();
-        let stores =
-            stores.map(|(index, grant)| named(NamedKind::Store, &grant.name, store_path(index)));
+        let stores = stores.map(|(index, grant)| NamedObject {
+            kind: NamedKind::Store,
+            name: grant.name.clone(),
+            path: store_path(index),
+            privilege: privilege_for(grant.access),
+        });
         own.chain(of_tools).chain(stores).collect()
     }
 
