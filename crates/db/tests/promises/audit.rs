@@ -349,3 +349,25 @@ async fn t159_with_its_key_elsewhere_the_data_directory_is_not_enough_to_sign() 
         fs::remove_file(&key).unwrap();
     }
 }
+
+#[tokio::test]
+async fn t169_a_start_that_is_refused_leaves_older_records_as_they_are() {
+    let undone = "DROP INDEX sessions_of_key; ALTER TABLE sessions DROP COLUMN opened_with; \
+                  PRAGMA user_version = 13;";
+    let World { data, store, .. } = stripped(undone, &[]).await;
+    drop(store);
+    let data = data.path();
+    let (key, away) = (data.join("store/audit.key"), data.join("away"));
+    fs::rename(&key, &away).unwrap();
+    let version = || -> usize {
+        let records = Connection::open(data.join("store/belljar.sqlite3")).unwrap();
+        records.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+    };
+    let refused = Database::open(data).unwrap_err();
+    assert!(matches!(refused, DatabaseError::AuditKey { .. }), "{refused}");
+    assert_eq!((version(), key.exists()), (13, false));
+    // The harmless twin: with its key it is opened, and is of today.
+    fs::rename(&away, &key).unwrap();
+    drop(Database::open(data).unwrap());
+    assert!(version() > 13);
+}
