@@ -8,6 +8,7 @@ use belljar_db::{
 use chrono::TimeDelta;
 use rusqlite::Connection;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
 use types::{PrincipalId, WorkspaceId};
 
 fn line(workspace: WorkspaceId, principal: PrincipalId, action: &str) -> NewAuditEntry {
@@ -370,4 +371,22 @@ async fn t169_a_start_that_is_refused_leaves_older_records_as_they_are() {
     fs::rename(&away, &key).unwrap();
     drop(Database::open(data).unwrap());
     assert!(version() > 13);
+}
+
+#[tokio::test]
+async fn t170_signing_as_root_makes_a_key_for_the_user_of_the_records() {
+    let World { data, store, .. } = stripped("SELECT 1", &["audit.key"]).await;
+    drop(store);
+    let data = data.path();
+    let (key, database) = (data.join("store/audit.key"), data.join("store/belljar.sqlite3"));
+    let full = "CREATE TRIGGER full BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'full'); END";
+    Connection::open(&database).unwrap().execute_batch(full).unwrap();
+    sign_audit(data, None).unwrap_err();
+    assert!(!key.exists(), "a sign that fails leaves no key");
+    Connection::open(&database).unwrap().execute_batch("DROP TRIGGER full").unwrap();
+    // Only root can give a file away; anybody else has records of their own, which is the twin.
+    let _ = chown(&database, Some(12_345), None);
+    sign_audit(data, None).unwrap();
+    let owner = |path| fs::metadata(path).unwrap().uid();
+    assert_eq!(owner(&key), owner(&database));
 }
