@@ -64,7 +64,11 @@ impl Service {
         request: DecisionRequest,
     ) -> Result<Approval, RequestError> {
         let (approval, seal) = self.visible_approval(caller, id)?;
-        if let Some(object) = self.answer_needs(caller, &approval)? {
+        let needed = match request.decision {
+            ApprovalDecision::Allow => self.answer_needs(caller, &approval)?,
+            ApprovalDecision::Deny => self.denial_needs(caller, &approval)?,
+        };
+        if let Some(object) = needed {
             return Err(missing_privilege(Privilege::Modify, object));
         }
         if approval.requester == caller.id() {
