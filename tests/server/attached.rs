@@ -83,6 +83,31 @@ async fn t145_whoever_attaches_a_tool_under_review_to_their_agent_does_not_answe
     allowed(&eve, &friend, &record).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn t173_the_owner_of_a_tool_denies_also_where_an_agent_asks_besides() {
+    let world = World::start().await;
+    let (ann, eve) = (maker(&world, "ann").await, maker(&world, "eve").await);
+    let (friend, other) = (Person::new(&world, "friend").await, maker(&world, "other").await);
+    let danger = tool(&ann, "danger", REVIEW).await;
+    grant(&ann, &eve.id, "USAGE", &on("tool", &danger)).await;
+    let mine = agent(&eve, "mine", "[]").await;
+    let binding = attach(&eve, &mine, &danger).await;
+    grant(&eve, &friend.id, "USAGE", &on("agent", &mine)).await;
+    change(&eve, &binding, json!({"approval_action": REVIEW})).await;
+    let deny = || Some(json!({"decision": "deny"}));
+    for who in [&ann, &eve] {
+        let record = ask(&friend, &danger, &mine).await;
+        not_allowed(who, &record).await;
+        refused(&other, "POST", &approval_of(&record), deny(), NOT_THERE).await;
+        let (status, denied) = who.call("POST", &approval_of(&record), deny()).await;
+        assert_eq!((status, &denied["state"]), (200, &json!("denied")), "{denied}");
+        assert_eq!(settled(&friend, &record).await["status"], "denied");
+    }
+    // The harmless twin: whoever has both rights allows.
+    let record = ask(&friend, &danger, &mine).await;
+    allowed(&world.owner, &friend, &record).await;
+}
+
 async fn put(who: &Api, path: &str, body: Value) -> Value {
     let (status, agent) = who.call("PUT", path, Some(body)).await;
     assert_eq!(status, 200, "{agent}");
@@ -176,7 +201,7 @@ async fn t147_a_name_that_only_a_tool_in_a_specification_has_is_not_freed_for_ot
     let (_, other) = integration(owner, "other", json!("none")).await;
     grant(owner, &editor.id, "MODIFY", &on("agent", &agent)).await;
     let path = at("agents", &agent);
-    refused(&editor, "PUT", &path, Some(embedding("other")), FORBIDDEN).await;
+    refused(&editor, "PUT", &path, Some(embedding("other")), INVALID).await;
     // The harmless twins: who may use it names it, and what is no longer named is deleted.
     grant(owner, &editor.id, "USAGE", &on("integration", &other)).await;
     put(&editor, &path, embedding("other")).await;

@@ -2,7 +2,9 @@
 //! use as well, and a name that somebody uses is not taken over. A maker has USAGE and MODIFY on the
 //! workspace, and nothing else.
 
-use crate::people::{FORBIDDEN, ME, NOT_THERE, Person, grant, id, items, on, refused, workspace};
+use crate::people::{
+    FORBIDDEN, ME, NOT_THERE, Person, grant, id, items, on, refused, ungrant, workspace,
+};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -85,8 +87,10 @@ async fn t93_a_maker_does_not_make_an_owner_of_the_workspace_run_their_code() {
     let world = World::start().await;
     let (owner, maker) = (&world.owner, maker(&world, "maker").await);
     let boss = owner.get(ME).await["id"].as_str().unwrap().to_owned();
-    payroll(owner).await;
+    let volume = payroll(owner).await;
+    let once = grant(owner, &maker.id, "USAGE", &on("volume", &volume)).await;
     let mine = agent(&maker, "mine", PAYROLL).await;
+    ungrant(owner, &once).await;
     let object = on("agent", &mine);
     for privilege in ["USAGE", "MODIFY"] {
         grant(&maker, &maker.id, privilege, &object).await;
@@ -333,15 +337,15 @@ async fn t96_an_editor_does_not_widen_what_an_agent_may() {
     };
     let none = specification("[]", "[]");
     let installs = format!("{none}    artifact_repositories: [pypi]\n");
-    for (specification, run_as) in [
-        (none.clone(), Some("owner")),
-        (specification(PAYROLL, "[]"), None),
-        (specification("[]", "[way]"), None),
-        (installs, None),
+    for (specification, run_as, refusal) in [
+        (none.clone(), Some("owner"), FORBIDDEN),
+        (specification(PAYROLL, "[]"), None, INVALID),
+        (specification("[]", "[way]"), None, INVALID),
+        (installs, None, FORBIDDEN),
     ] {
         let (status, problem) = put(specification.clone(), run_as).await;
         let code = problem["code"].as_str().unwrap_or_default();
-        assert_eq!((status, code), FORBIDDEN, "{specification}: {problem}");
+        assert_eq!((status, code), refusal, "{specification}: {problem}");
     }
     // The harmless twins: an edit, what the editor may use, and what the owner has written already.
     assert_eq!(put(format!("{none}# a word\n"), Some("caller")).await.0, 200);
@@ -495,4 +499,55 @@ async fn t99_files_of_a_volume_are_for_the_server_and_its_sandboxes() {
     assert_eq!(mode & 0o077, 0, "other users of the host cannot enter: {mode:o}");
     let agent = agent(owner, "a", PAYROLL).await;
     assert_eq!(reads(owner, &agent).await, "secret", "and code can read it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t168_a_maker_neither_pins_nor_finds_what_they_cannot_see() {
+    let world = World::start().await;
+    let (owner, eve) = (&world.owner, maker(&world, "eve").await);
+    let volume = payroll(owner).await;
+    let (_, way) = integration(owner, "way", json!("none")).await;
+    let embedded = |integration: &str| {
+        json!({"tools": [{"type": "runPythonCode", "name": "peek",
+            "description": "Peeks at a variable.",
+            "configuration": {"pythonCode": PEEK, "integrations": [integration]}}]})
+    };
+    let agent = |specification: Value| json!({"name": "a", "specification": specification});
+    let tool = |integration: &str| {
+        json!({"type": "runPythonCode", "name": "t", "description": "Peeks at a variable.",
+            "configuration": {"pythonCode": PEEK, "integrations": [integration]}})
+    };
+    let with_volume = |name: &str| {
+        agent(json!(specification(&format!("[{{name: {name}, access: read}}]"), "[]")))
+    };
+    let plain = eve.post("/v1/agents", agent(json!(specification("[]", "[]")))).await;
+    let own = at("agents", &plain);
+    // The same answer, but for the name that they wrote themselves.
+    let same = async |method: &str, path: &str, hidden: Value, unknown: Value| {
+        let (status, told) = eve.call(method, path, Some(hidden)).await;
+        let (of_unknown, twin) = eve.call(method, path, Some(unknown)).await;
+        assert!(status == of_unknown && [400, 422].contains(&status), "{told}");
+        let told = told.to_string().replace("payroll", "nothing").replace("way", "nothing");
+        assert_eq!(told, twin.to_string());
+    };
+    for (method, path) in [("POST", "/v1/agents"), ("PUT", own.as_str())] {
+        same(method, path, agent(embedded("way")), agent(embedded("nothing"))).await;
+        same(method, path, with_volume("payroll"), with_volume("nothing")).await;
+    }
+    same("POST", "/v1/tools", tool("way"), tool("nothing")).await;
+    // The harmless twins: with USAGE it is theirs to name, and what is named is not deleted.
+    grant(owner, &eve.id, "USAGE", &on("volume", &volume)).await;
+    grant(owner, &eve.id, "USAGE", &on("integration", &way)).await;
+    let named = json!({"name": "named", "specification": embedded("way")});
+    let named = eve.post("/v1/agents", named).await;
+    assert_eq!(eve.call("PUT", &own, Some(with_volume("payroll"))).await.0, 200);
+    eve.post("/v1/tools", tool("way")).await;
+    refused(owner, "DELETE", &at("volumes", &volume), None, IN_USE).await;
+    // What an agent names already is kept by whoever changes something else, also without the right.
+    let other = maker(&world, "other").await;
+    for privilege in ["USAGE", "MODIFY"] {
+        grant(owner, &other.id, privilege, &on("agent", &named)).await;
+    }
+    let renamed = json!({"name": "b", "specification": embedded("way")});
+    assert_eq!(other.call("PUT", &at("agents", &named), Some(renamed)).await.0, 200);
 }

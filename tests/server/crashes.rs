@@ -284,3 +284,32 @@ async fn t124_a_stop_waits_once_and_its_clients_are_answered_meanwhile() {
     world.again().await;
     assert_eq!(world.owner.get(running).await["items"], json!([]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t172_what_ran_when_the_server_was_killed_is_in_the_audit_log() {
+    let mut world = World::start().await;
+    let done = world.owner.post("/v1/execute", json!({"code": "1"})).await;
+    let long = json!({"code": "import time\ntime.sleep(600)", "limits": {"wall_ms": 900_000}});
+    let begun = world
+        .owner
+        .request(Method::POST, "/v1/execute")
+        .header("prefer", "respond-async")
+        .header("content-type", "application/json")
+        .body(long.to_string());
+    let begun = begun.send().await.unwrap();
+    assert_eq!(begun.status(), 202);
+    let begun: Value = serde_json::from_slice(&begun.bytes().await.unwrap()).unwrap();
+    world.kill();
+    world.again().await;
+    let entries = world.owner.get("/v1/audit?action=execution.run").await;
+    for (record, detail) in [(&begun, "failed"), (&done, "succeeded")] {
+        let mut of_it = entries["items"].as_array().unwrap().iter();
+        let found: Vec<&Value> =
+            of_it.by_ref().filter(|entry| entry["object"] == record["id"]).collect();
+        assert_eq!(found.len(), 1, "{entries}");
+        assert_eq!(
+            (&found[0]["detail"], &found[0]["principal"]),
+            (&json!(detail), &done["principal"])
+        );
+    }
+}

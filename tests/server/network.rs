@@ -339,13 +339,17 @@ async fn a_specification_names_integrations_and_its_owner_needs_the_right() {
 
     let (_, to_site) = opened(&world.owner, &site).await;
     let agent = json!({"name": "bot", "specification": specification("[to_site]")});
+    let (status, problem) = ann.api.call("POST", "/v1/agents", Some(agent.clone())).await;
+    assert_eq!(status, 400, "what ann may not use is not there for them: {problem}");
+    let object = json!({"kind": "integration", "id": to_site});
+    let granted = grant(&world.owner, &ann.id, "USAGE", &object).await;
     let agent = id(&ann.api.post("/v1/agents", agent).await);
+    ungrant(&world.owner, &granted).await;
     let open = json!({"agent_id": agent});
     let (status, problem) = ann.api.call("POST", "/v1/sessions", Some(open.clone())).await;
     assert_eq!((status, &problem["code"]), (403, &json!("grant.missing")), "{problem}");
     assert!(problem.to_string().contains("to_site"), "{problem}");
 
-    let object = json!({"kind": "integration", "id": to_site});
     let granted = grant(&world.owner, &ann.id, "USAGE", &object).await;
     let session = ann.api.post("/v1/sessions", open).await;
     let session = session["sandbox_id"].as_str().unwrap();
@@ -454,7 +458,7 @@ async fn a_tool_leaves_by_the_integrations_that_it_names_if_its_owner_may() {
     for (who, integrations, said) in [
         (api, json!(["nobody"]), "there is no integration \"nobody\""),
         (api, json!("to_site"), "must be a list of at most"),
-        (&ann.api, json!(["to_site"]), "is not granted to \"ann\", who writes it"),
+        (&ann.api, json!(["to_site"]), "there is no integration \"to_site\""),
     ] {
         let (status, problem) = who.call("POST", "/v1/tools", Some(tool("t", integrations))).await;
         assert_eq!(status, 422, "{problem}");

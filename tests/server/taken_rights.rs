@@ -7,6 +7,8 @@ use crate::world::{Api, World};
 use reqwest::Method;
 use rusqlite::Connection;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const EXECUTE: &str = "/v1/execute";
@@ -195,4 +197,79 @@ async fn t155_what_was_allowed_and_waits_for_room_does_not_begin_with_an_expired
     ann.post(&format!("/v1/executions/{}/cancel", id(&busy)), Value::Null).await;
     let ran = settled(&ann, &twin).await;
     assert_eq!(ran["status"], "succeeded", "{ran}");
+}
+
+/// Each is ended in a transaction of its own, since more than one would be too long for it.
+const QUESTIONS: usize = 40;
+/// For which a slow disk keeps each of those transactions waiting. All of them take longer than two looks
+/// at what runs.
+const SLOW_DISK: Duration = Duration::from_millis(200);
+/// More than SQLite sleeps between two tries to get a lock, so that the server always gets it.
+const FREE: Duration = Duration::from_millis(150);
+
+fn open_questions(records: &Connection) -> usize {
+    let sql = "SELECT count(*) FROM approvals WHERE state = 'pending'";
+    records.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+/// Keeps the records locked between any two writes about questions, until it is told to stop.
+fn slow_disk(database: &std::path::Path, stop: &AtomicBool) {
+    let records = Connection::open(database).unwrap();
+    while !stop.load(Ordering::Relaxed) {
+        records.execute_batch("BEGIN IMMEDIATE").unwrap();
+        std::thread::sleep(SLOW_DISK);
+        let open = open_questions(&records);
+        records.execute_batch("COMMIT").unwrap();
+        let free = Instant::now();
+        while free.elapsed() < FREE && open_questions(&records) == open {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t167_whoever_leaves_many_long_questions_holds_up_no_end_elsewhere() {
+    let world = World::start().await;
+    let (_, flood) = with_two_keys(&world).await;
+    let bob = Person::new(&world, "bob").await;
+    grant(&world.owner, &bob.id, "USAGE", &workspace(&world.owner).await).await;
+    permit(&world, "allow").await;
+    let run = begin_run(&bob, EXECUTE).await;
+    permit(&world, "ask").await;
+    let with_key = world.api(flood["secret"].as_str().unwrap());
+    let long = format!("# {}\n6 * 7", "x".repeat(1_500_000));
+    let mut asked = Vec::new();
+    for _ in 0..QUESTIONS {
+        asked.push(ask_with(&with_key, EXECUTE, json!({"code": long})).await);
+    }
+    let twin = ask(&bob, EXECUTE).await;
+    let records = Connection::open(world.database()).unwrap();
+    assert_eq!(open_questions(&records), QUESTIONS + 1);
+    expire(&world, &flood);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (database, stopped) = (world.database(), Arc::clone(&stop));
+    while open_questions(&records) == QUESTIONS + 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // While those are ended, another key expires.
+    expire(&world, &bob.key);
+    let disk = std::thread::spawn(move || slow_disk(&database, &stopped));
+    let ended = settled(&world.owner, &run).await;
+    let left = open_questions(&records);
+    stop.store(true, Ordering::Relaxed);
+    disk.join().unwrap();
+    assert_ne!(ended["status"], "succeeded");
+    assert!(left > 1, "it ends at the next look, and not after all of them");
+    let began = Instant::now();
+    while open_questions(&records) > 0 {
+        assert!(began.elapsed() < Duration::from_secs(120), "some are still open");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // They end all the same, with what was asked in them.
+    for record in [&asked[0], &asked[QUESTIONS - 1]] {
+        let ended = settled(&world.owner, record).await;
+        assert_eq!((&ended["status"], &ended["code"]), (&json!("cancelled"), &json!(long)));
+        assert_eq!(world.owner.get(&approval_of(record)).await["state"], "void");
+    }
+    assert_eq!(settled(&world.owner, &twin).await["status"], "cancelled");
 }

@@ -44,6 +44,16 @@ pub struct ApprovalHeader {
     pub agent: Option<AgentId>,
 }
 
+/// A question that can still let something run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenQuestion {
+    pub workspace: WorkspaceId,
+    /// Without its code.
+    pub approval: Approval,
+    /// Bytes that are kept for it: of what is rewritten when its execution ends.
+    pub bytes: u64,
+}
+
 /// What somebody answered.
 #[derive(Debug, Clone)]
 pub struct DecisionRecord {
@@ -118,7 +128,7 @@ impl Tx<'_> {
     }
 
     /// What it was about has changed, or whoever asked may not ask any more. None if there is none, or
-    /// it is over.
+    /// it is over. It comes without its code.
     pub fn void_approval(
         &self,
         workspace: WorkspaceId,
@@ -129,7 +139,7 @@ impl Tx<'_> {
         let open = |approval: &Approval| {
             matches!(approval.state, ApprovalState::Pending | ApprovalState::Allowed)
         };
-        let Some((approval, _)) = self.approval(workspace, id)?.filter(|(it, _)| open(it)) else {
+        let Some(approval) = self.approval_without_code(workspace, id)?.filter(open) else {
             return Ok(None);
         };
         let (state, decided_at, reason) = (ApprovalState::Void, Some(at), Some(reason));
@@ -211,28 +221,19 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// Ends some of those whose time is over and that were not used, in all workspaces. They come without
-    /// their code.
-    pub fn expire_approvals(
+    /// Ends a question that is still as it was read; false if it is not.
+    pub fn end_open_approval(
         &self,
-        now: DateTime<Utc>,
-        limit: usize,
-    ) -> Result<Vec<(WorkspaceId, Approval)>, DatabaseError> {
-        let over = self.query_many(
-            "SELECT workspace, body FROM approvals \
-             WHERE state IN ('pending', 'allowed') AND expires_at <= ?1 LIMIT ?2",
-            (to_nanos(now), limit),
-            |row| {
-                let workspace = WorkspaceId::new(row.get("workspace")?);
-                Ok((workspace, from_json_column::<Approval>("approval", row, "body")?))
-            },
-        )?;
-        let expire = |(workspace, approval)| {
-            let expired = Approval { state: ApprovalState::Expired, ..approval };
-            self.update_approval(workspace, &expired)?;
-            Ok((workspace, expired))
-        };
-        over.into_iter().map(expire).collect()
+        workspace: WorkspaceId,
+        open: &OpenQuestion,
+        ended: &Approval,
+    ) -> Result<bool, DatabaseError> {
+        let found = self.approval_without_code(workspace, ended.id)?;
+        if found.is_none_or(|found| found != open.approval) {
+            return Ok(false);
+        }
+        self.update_approval(workspace, ended)?;
+        Ok(true)
     }
 
     fn update_approval(&self, workspace: WorkspaceId, to: &Approval) -> Result<(), DatabaseError> {
@@ -323,6 +324,32 @@ impl Reader<'_> {
         self.query_one(&sql, (workspace.uuid(), id.uuid()), |row| {
             Ok((with_code(row)?, row.get("seal")?))
         })
+    }
+
+    /// Without its code, which can be megabytes.
+    fn approval_without_code(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+    ) -> Result<Option<Approval>, DatabaseError> {
+        let sql = "SELECT body FROM approvals WHERE workspace = ?1 AND id = ?2";
+        self.query_one(sql, (workspace.uuid(), id.uuid()), |row| {
+            from_json_column("approval", row, "body")
+        })
+    }
+
+    /// Some of those whose time is over and that were not used, in all workspaces.
+    pub fn overdue_questions(
+        &self,
+        now: DateTime<Utc>,
+        limit: usize,
+    ) -> Result<Vec<OpenQuestion>, DatabaseError> {
+        self.query_many(
+            "SELECT workspace, body, bytes FROM approvals \
+             WHERE state IN ('pending', 'allowed') AND expires_at <= ?1 LIMIT ?2",
+            (to_nanos(now), limit),
+            open_question_from_row,
+        )
     }
 
     /// The key that a question was asked with.
@@ -449,6 +476,14 @@ fn with_code(row: &Row<'_>) -> Result<Approval, DatabaseError> {
     }
     let ExecutionCode { code } = from_json_column("execution", row, "summary")?;
     Ok(Approval { code, ..approval })
+}
+
+pub(crate) fn open_question_from_row(row: &Row<'_>) -> Result<OpenQuestion, DatabaseError> {
+    Ok(OpenQuestion {
+        workspace: WorkspaceId::new(row.get("workspace")?),
+        approval: from_json_column("approval", row, "body")?,
+        bytes: row.get("bytes")?,
+    })
 }
 
 fn header_from_row(row: &Row<'_>) -> Result<ApprovalHeader, DatabaseError> {

@@ -59,11 +59,17 @@ impl AuditKey {
         if let Some(key) = Self::read(path)? {
             return Ok(key);
         }
+        let key = Self::generate(path)?;
+        keyfile::create(path, &key.0)?;
+        Ok(key)
+    }
+
+    /// A new one, for that file, in which it is not yet.
+    fn generate(path: &Path) -> Result<Self, DatabaseError> {
         let mut bytes = [0; Self::BYTES];
         File::open("/dev/urandom")
             .and_then(|mut random| random.read_exact(&mut bytes))
             .map_err(DatabaseError::io(path))?;
-        keyfile::create(path, &bytes)?;
         Ok(Self(bytes))
     }
 
@@ -440,12 +446,17 @@ pub fn sign_audit(data: &Path, key_file: Option<&Path>) -> Result<SignedAnew, Au
         Err(found) => found.to_string(),
     };
     let _lock = lock_directory(&home)?;
-    let mut connection = schema::open_to_write(&database_path(data), key_file)?;
+    let database = database_path(data);
+    let mut connection = schema::open_to_write(&database, key_file)?;
+    let (key, is_new) = match AuditKey::read(key_file)? {
+        Some(key) => (key, false),
+        None => (AuditKey::generate(key_file)?, true),
+    };
     let tx = connection.transaction().map_err(DatabaseError::from)?;
     let last = "UPDATE audit_head SET sequence = last.sequence, hash = last.hash FROM \
                 (SELECT sequence, hash FROM audit ORDER BY sequence DESC LIMIT 1) AS last";
     tx.execute(last, []).map_err(DatabaseError::from)?;
-    let seal = AuditSigner::sign(AuditKey::read_or_make(key_file)?, &tx)?;
+    let seal = AuditSigner::sign(key.clone(), &tx)?;
     let rows = Tx::new(&tx, &seal);
     let workspace = rows.workspaces()?.first().map(|first| first.id);
     let line = NewAuditEntry {
@@ -458,8 +469,17 @@ pub fn sign_audit(data: &Path, key_file: Option<&Path>) -> Result<SignedAnew, Au
         detail: found.clone(),
     };
     let entry = rows.append_audit_entry(&line)?;
-    integrity::remove_mark(&home)?;
-    tx.commit().map_err(DatabaseError::from)?;
+    // Last, for the user whose server reads it; a sign that fails leaves no key behind.
+    if is_new {
+        keyfile::create_beside(key_file, &key.0, &database).map_err(DatabaseError::from)?;
+    }
+    let committed = integrity::remove_mark(&home).and_then(|()| Ok(tx.commit()?));
+    if let Err(error) = committed {
+        if is_new {
+            std::fs::remove_file(key_file).map_err(DatabaseError::io(key_file))?;
+        }
+        return Err(error.into());
+    }
     Ok(SignedAnew::Signed { found, entry })
 }
 

@@ -39,11 +39,16 @@ impl Database {
         create_private_directory(&home)?;
         let lock = lock_directory(&home)?;
         let database = database_path(data);
-        if !schema::has_tables(&database)? {
-            integrity::check_no_data_without_database(&database, data)?;
-        }
         let usual = usual_key(data);
         let audit_key = audit_key.unwrap_or(&usual);
+        match schema::found_version(&database)? {
+            0 => integrity::check_no_data_without_database(&database, data)?,
+            found if schema::is_signed_and_older(found) => {
+                check_before_migration(data, &home, audit_key)?;
+            }
+            // Without a signature yet, or without anything to migrate: checked below.
+            _ => {}
+        }
         let connection = schema::open_to_write(&database, audit_key)?;
         integrity::check_database_markers(data, Reader::new(&connection).database_id()?)?;
         let seal = AuditSigner::open(audit_key, &connection)?;
@@ -151,6 +156,17 @@ impl Database {
         let blobs = self.blobs.clone();
         run_blocking(move || ids.into_iter().try_for_each(|id| blobs.remove(id))).await
     }
+}
+
+/// What a start refuses by, looked at while nothing is changed: a database that is refused can still be
+/// opened by the Belljar that it is of.
+fn check_before_migration(data: &Path, home: &Path, audit_key: &Path) -> Result<(), DatabaseError> {
+    let connection = schema::open_to_read(&database_path(data))?;
+    let reader = Reader::new(&connection);
+    integrity::compare_database_markers(data, reader.database_id()?)?;
+    let AuditSigner { key, database } = AuditSigner::open(audit_key, &connection)?;
+    let head = reader.audit_head()?;
+    integrity::check_audit_head(home, database, &key, head, |it| reader.audit_hash(it))
 }
 
 /// On a thread that may wait for the disk.

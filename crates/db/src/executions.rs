@@ -1,7 +1,7 @@
 //! Executions: a summary that lists read, and the events that all output is folded from.
 
 use crate::columns::{from_json_column, to_json, to_nanos, variant_name};
-use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
+use crate::{DatabaseError, NewAuditEntry, PageRequest, Reader, RowPage, Tx};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use std::borrow::Borrow;
@@ -190,12 +190,31 @@ impl Tx<'_> {
         workspace: WorkspaceId,
         finished: &FinishedExecutionRow,
     ) -> Result<bool, DatabaseError> {
+        self.finish_in(workspace, finished, "'waiting_approval', 'queued', 'running'")
+    }
+
+    /// False if there is none, or it does not wait for an answer any more.
+    pub fn finish_waiting_execution(
+        &self,
+        workspace: WorkspaceId,
+        finished: &FinishedExecutionRow,
+    ) -> Result<bool, DatabaseError> {
+        self.finish_in(workspace, finished, "'waiting_approval'")
+    }
+
+    fn finish_in(
+        &self,
+        workspace: WorkspaceId,
+        finished: &FinishedExecutionRow,
+        states: &str,
+    ) -> Result<bool, DatabaseError> {
         let changed = self.execute_unversioned(
-            "UPDATE executions \
-             SET sandbox_id = ?3, status = ?4, summary = ?5, plan = NULL, events = ?6, \
-             events_before = ?7 \
-             WHERE workspace = ?1 AND id = ?2 \
-             AND status IN ('waiting_approval', 'queued', 'running')",
+            &format!(
+                "UPDATE executions \
+                 SET sandbox_id = ?3, status = ?4, summary = ?5, plan = NULL, events = ?6, \
+                 events_before = ?7 \
+                 WHERE workspace = ?1 AND id = ?2 AND status IN ({states})"
+            ),
             (
                 workspace.uuid(),
                 finished.id.uuid(),
@@ -210,7 +229,8 @@ impl Tx<'_> {
     }
 
     /// At the start of a server, in all workspaces: what ran is not run a second time, since
-    /// nobody knows how far it came. What waits for a person goes on waiting.
+    /// nobody knows how far it came. What waits for a person goes on waiting. Each has an entry in the
+    /// audit log, as one that ends by itself.
     pub fn interrupt_all_executions(
         &self,
         now: DateTime<Utc>,
@@ -229,6 +249,15 @@ impl Tx<'_> {
             let ended = Execution { status, error, ended_at: Some(now), ..execution };
             let events = [Event::Error(interrupted_error()), Event::End { status }];
             self.finish_execution(workspace, &FinishedExecutionRow::new(&ended, &events)?)?;
+            self.append_audit_entry(&NewAuditEntry {
+                at: now,
+                workspace,
+                principal: ended.principal,
+                key: None,
+                action: "execution.run".to_owned(),
+                object: id.to_string(),
+                detail: status.name().to_owned(),
+            })?;
         }
         Ok(ids)
     }

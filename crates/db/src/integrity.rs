@@ -80,21 +80,31 @@ pub fn volumes_directory(data: &Path) -> PathBuf {
 /// Compares the id of the database with the markers beside the files, and adds those that are
 /// missing: an empty directory, or one that an operator has said belongs here by removing its marker.
 pub(crate) fn check_database_markers(data: &Path, database: Uuid) -> Result<(), DatabaseError> {
-    for directory in [data.join("db/files"), volumes_directory(data)] {
-        ensure_directory(&directory)?;
-        let marker = directory.join(DATABASE_MARKER);
-        match read_text(&marker)? {
-            Some(text) => match text.trim().parse::<Uuid>() {
-                Ok(found) if found == database => {}
-                _ => {
-                    let found = text.trim().chars().take(64).collect();
-                    return Err(DatabaseError::DatabaseMismatch { marker, found, database });
-                }
-            },
-            None => keyfile::create(&marker, format!("{database}\n").as_bytes())?,
-        }
+    for marker in compare_database_markers(data, database)? {
+        marker.parent().map_or(Ok(()), ensure_directory)?;
+        keyfile::create(&marker, format!("{database}\n").as_bytes())?;
     }
     Ok(())
+}
+
+/// The markers that are missing. It makes nothing.
+pub(crate) fn compare_database_markers(
+    data: &Path,
+    database: Uuid,
+) -> Result<Vec<PathBuf>, DatabaseError> {
+    let mut missing = Vec::new();
+    for directory in [data.join("db/files"), volumes_directory(data)] {
+        let marker = directory.join(DATABASE_MARKER);
+        match read_text(&marker)? {
+            Some(text) if text.trim().parse::<Uuid>().is_ok_and(|found| found == database) => {}
+            Some(text) => {
+                let found = text.trim().chars().take(64).collect();
+                return Err(DatabaseError::DatabaseMismatch { marker, found, database });
+            }
+            None => missing.push(marker),
+        }
+    }
+    Ok(missing)
 }
 
 /// Volumes can be passed through by sandboxes; their mode is for whoever opens them to say.
@@ -139,19 +149,7 @@ impl AuditHeadFile {
         entry_hash: impl Fn(i64) -> Result<Option<[u8; 32]>, DatabaseError>,
     ) -> Result<Self, DatabaseError> {
         let path = audit_head_path(directory);
-        if let Some(kept) = parse_audit_head(&path, database, &key)? {
-            let is_same = match kept.sequence.cmp(&head.sequence) {
-                std::cmp::Ordering::Greater => false,
-                std::cmp::Ordering::Equal => kept.hash == head.hash,
-                std::cmp::Ordering::Less => {
-                    entry_hash(kept.sequence)?.is_none_or(|hash| hash == kept.hash)
-                }
-            };
-            if !is_same {
-                let (has, had) = (head.sequence, kept.sequence);
-                return Err(DatabaseError::CommitsMissing { mark: path, has, had });
-            }
-        }
+        check_audit_head(directory, database, &key, head, entry_hash)?;
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -189,6 +187,29 @@ impl AuditHeadFile {
             hex(&head.hash)
         )
     }
+}
+
+/// Compares the mark beside a database with `head` of the database, of which `entry_hash` gives the hash
+/// of one entry if it is still there.
+pub(crate) fn check_audit_head(
+    store: &Path,
+    database: Uuid,
+    key: &AuditKey,
+    head: ChainHead,
+    entry_hash: impl Fn(i64) -> Result<Option<[u8; 32]>, DatabaseError>,
+) -> Result<(), DatabaseError> {
+    let path = audit_head_path(store);
+    let Some(kept) = parse_audit_head(&path, database, key)? else { return Ok(()) };
+    let is_same = match kept.sequence.cmp(&head.sequence) {
+        std::cmp::Ordering::Greater => false,
+        std::cmp::Ordering::Equal => kept.hash == head.hash,
+        std::cmp::Ordering::Less => entry_hash(kept.sequence)?.is_none_or(|hash| hash == kept.hash),
+    };
+    if is_same {
+        return Ok(());
+    }
+    let (has, had) = (head.sequence, kept.sequence);
+    Err(DatabaseError::CommitsMissing { mark: path, has, had })
 }
 
 /// The mark beside a database, for whoever verifies the audit log.

@@ -38,7 +38,8 @@ mod volumes;
 mod writer;
 
 pub use approvals::{
-    ApprovalHeader, ApprovalMac, AwaitedApproval, DecisionRecord, NewApproval, RememberedApproval,
+    ApprovalHeader, ApprovalMac, AwaitedApproval, DecisionRecord, NewApproval, OpenQuestion,
+    RememberedApproval,
 };
 pub use audit::{
     AuditError, AuditFilter, AuditVerification, ChainBreak, KeyTrouble, NewAuditEntry, SignedAnew,

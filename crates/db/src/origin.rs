@@ -1,10 +1,11 @@
 //! Where something was asked from, and what is still open of an origin whose rights are over.
 
+use crate::approvals::{OpenQuestion, open_question_from_row};
 use crate::columns::to_nanos;
 use crate::{DatabaseError, Reader};
 use chrono::{DateTime, Utc};
 use rusqlite::Row;
-use types::{ApprovalId, KeyId, PrincipalId, SandboxId, WorkspaceId};
+use types::{KeyId, PrincipalId, SandboxId, WorkspaceId};
 use uuid::Uuid;
 
 /// Whoever has asked for something: all requests of a principal, or those with one of its keys.
@@ -30,18 +31,18 @@ impl Reader<'_> {
         workspace: WorkspaceId,
         origin: Origin,
         limit: usize,
-    ) -> Result<Vec<ApprovalId>, DatabaseError> {
+    ) -> Result<Vec<OpenQuestion>, DatabaseError> {
         let column = match origin {
             Origin::Key(_) => "key",
             Origin::Principal(_) => "requester",
         };
         self.query_many(
             &format!(
-                "SELECT id FROM approvals WHERE workspace = ?1 AND {column} = ?2 \
-                 AND state IN ('pending', 'allowed') LIMIT ?3"
+                "SELECT workspace, body, bytes FROM approvals \
+                 WHERE workspace = ?1 AND {column} = ?2 AND state IN ('pending', 'allowed') LIMIT ?3"
             ),
             (workspace.uuid(), origin.uuid(), limit),
-            |row| Ok(ApprovalId::new(row.get("id")?)),
+            open_question_from_row,
         )
     }
 

@@ -41,14 +41,17 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// one large transaction would keep the log at its size.
 const LOG_BYTES_MAX: i64 = 4 * 1024 * 1024;
 
-/// Whether there is a database with tables in it. It makes nothing.
-pub(crate) fn has_tables(database: &Path) -> Result<bool, DatabaseError> {
+/// How many migrations the database has had; 0 if there is none, or it has no tables. It makes nothing.
+pub(crate) fn found_version(database: &Path) -> Result<usize, DatabaseError> {
     if !database.metadata().is_ok_and(|file| file.len() > 0) {
-        return Ok(false);
+        return Ok(0);
     }
-    let version = open_to_read(database)?
-        .pragma_query_value(None, "user_version", |row| row.get::<_, usize>(0))?;
-    Ok(version > 0)
+    Ok(open_to_read(database)?.pragma_query_value(None, "user_version", |row| row.get(0))?)
+}
+
+/// Whether a database of this version would be migrated, and must have a signature before that.
+pub(crate) fn is_signed_and_older(version: usize) -> bool {
+    (SIGNED_SINCE..MIGRATIONS.len()).contains(&version)
 }
 
 /// The audit log of a database that is new, or older than signatures, is signed with the key in

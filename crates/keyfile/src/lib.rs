@@ -6,7 +6,7 @@
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -106,11 +106,28 @@ fn open(path: &Path) -> Result<Option<File>, Error> {
 /// Creates a file that only its owner can read: complete and synced when this returns, or absent.
 /// It never replaces an existing file.
 pub fn create(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let directory = path.parent().unwrap_or(Path::new("."));
+    create_owned(path, bytes, None)
+}
+
+/// The same with the user and group of another file, so that root makes no key that the server's own
+/// user cannot read.
+pub fn create_beside(path: &Path, bytes: &[u8], other: &Path) -> Result<(), Error> {
+    let metadata = other.metadata().map_err(Error::io(other))?;
+    create_owned(path, bytes, Some((metadata.uid(), metadata.gid())))
+}
+
+fn create_owned(path: &Path, bytes: &[u8], owner: Option<(u32, u32)>) -> Result<(), Error> {
     let make = || {
         // A new file with a random name that no other user can read.
+        let directory = directory_of(path);
         let mut temporary = tempfile::Builder::new().prefix(".key").tempfile_in(directory)?;
         temporary.write_all(bytes)?;
+        if let Some((user, group)) = owner {
+            let file = temporary.as_file().metadata()?;
+            if (file.uid(), file.gid()) != (user, group) {
+                fchown(temporary.as_file(), Some(user), Some(group))?;
+            }
+        }
         temporary.as_file().sync_all()?;
         temporary.persist_noclobber(path).map_err(|error| error.error)?;
         sync_directory_of(path)
@@ -120,7 +137,13 @@ pub fn create(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 
 /// Syncs the directory: without it a power failure can lose a new name.
 pub fn sync_directory_of(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    File::open(directory_of(path))?.sync_all()
+}
+
+/// Of a bare name, the working directory.
+fn directory_of(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]
@@ -167,6 +190,30 @@ mod tests {
             chown(&path, Some(12_345), None).unwrap();
             assert!(matches!(read_key(&path, 4), Err(Error::Owner { owner: 12_345, .. })));
         }
+    }
+
+    #[test]
+    fn t171_a_key_with_a_bare_name_is_made_in_the_working_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        // Nothing else in this process has a relative path.
+        std::env::set_current_dir(directory.path()).unwrap();
+        create(Path::new("bare.key"), b"abcd").unwrap();
+        assert!(read_key(Path::new("bare.key"), 4).unwrap().is_some());
+        assert!(directory.path().join("bare.key").is_file());
+    }
+
+    #[test]
+    fn a_key_has_the_owner_of_what_it_is_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let (other, path) = (directory.path().join("other"), directory.path().join("a.key"));
+        fs::write(&other, "").unwrap();
+        if rustix::process::geteuid().is_root() {
+            chown(&other, Some(12_345), Some(54_321)).unwrap();
+        }
+        create_beside(&path, b"abcd", &other).unwrap();
+        let (is, wanted) = (fs::metadata(&path).unwrap(), fs::metadata(&other).unwrap());
+        assert_eq!((is.uid(), is.gid()), (wanted.uid(), wanted.gid()));
+        assert_eq!(is.mode() & 0o7777, 0o600);
     }
 
     #[test]

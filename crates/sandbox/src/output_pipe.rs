@@ -15,11 +15,15 @@ const READ_BYTES: usize = 64 * 1024;
 /// Many times what a pipe holds, so that all that was there is read; and an end, because whoever
 /// writes may write as fast as we read.
 const READS_MAX: usize = 16;
-/// A pipe of which less was read is left alone for a while. One that is filled faster is read at once.
+/// A read of fewer bytes is a small one. A pipe that is filled faster is read at once.
 const LITTLE_BYTES: usize = 4 * 1024;
-/// For so long: half of the time for which text is held back in any case (`pieces`). A pipe holds 64 KiB
-/// meanwhile.
-const REST: Duration = Duration::from_millis(10);
+/// So many small reads without a pause are ordinary, such as lines that alternate between the two
+/// streams, for which the runner waits until the other one was read. A pipe with more of them rests.
+const LITTLE_READS_MAX: u32 = 512;
+/// A pipe without bytes for so long begins to count anew.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a pipe rests: much less than the runner waits for it (20 ms). It holds 64 KiB meanwhile.
+const REST: Duration = Duration::from_millis(2);
 
 /// One stream of a sandbox.
 #[derive(Debug)]
@@ -28,6 +32,9 @@ pub(crate) struct OutputPipe {
     pipe: Pipe,
     /// The first bytes of a character whose rest has not come yet.
     partial: Vec<u8>,
+    /// Small reads since the last pause.
+    little_reads: u32,
+    last_read: Instant,
 }
 
 #[derive(Debug)]
@@ -65,13 +72,12 @@ impl Pipe {
     }
 
     /// How it is waited for after so many bytes were read.
-    fn after(self, bytes: usize, watch: impl FnOnce(OwnedFd) -> io::Result<Self>) -> Self {
-        let is_little = (1..LITTLE_BYTES).contains(&bytes);
+    fn after(self, is_flooded: bool, watch: impl FnOnce(OwnedFd) -> io::Result<Self>) -> Self {
         match self {
-            Self::Watched(pipe) if is_little => {
+            Self::Watched(pipe) if is_flooded => {
                 pipe.into_nonblocking_fd().map_or(Self::Closed, Self::rest)
             }
-            Self::Resting { pipe, .. } if is_little => Self::rest(pipe),
+            Self::Resting { pipe, .. } if is_flooded => Self::rest(pipe),
             // Where the user of this process has no watch or descriptor left for it, it goes on to be
             // looked at: whoever writes to it is not to blame.
             Self::Resting { pipe, .. } => {
@@ -112,7 +118,13 @@ impl CaptureBudget {
 
 impl OutputPipe {
     pub(crate) fn new(stream: OutputStream, pipe: OwnedFd) -> io::Result<Self> {
-        Ok(Self { stream, pipe: Pipe::watch(pipe)?, partial: Vec::new() })
+        Ok(Self {
+            stream,
+            pipe: Pipe::watch(pipe)?,
+            partial: Vec::new(),
+            little_reads: 0,
+            last_read: Instant::now(),
+        })
     }
 
     /// Waits until there may be something to read; for ever once the stream has ended.
@@ -156,7 +168,22 @@ impl OutputPipe {
                 }
             }
         }
-        self.pipe = std::mem::replace(&mut self.pipe, Pipe::Closed).after(bytes, Pipe::watch);
+        let is_flooded = self.count_read(bytes);
+        self.pipe = std::mem::replace(&mut self.pipe, Pipe::Closed).after(is_flooded, Pipe::watch);
+    }
+
+    /// Whether the pipe is written in so many small pieces that it has to rest.
+    fn count_read(&mut self, bytes: usize) -> bool {
+        let now = Instant::now();
+        if now.duration_since(self.last_read) > PAUSE {
+            self.little_reads = 0;
+        }
+        if bytes > 0 {
+            self.last_read = now;
+        }
+        let is_little = (1..LITTLE_BYTES).contains(&bytes);
+        self.little_reads = self.little_reads.saturating_add(u32::from(is_little));
+        is_little && self.little_reads > LITTLE_READS_MAX
     }
 
     /// What is left of a character that never came to its end.
@@ -220,7 +247,7 @@ mod tests {
     async fn t136_code_that_writes_single_bytes_does_not_wake_the_supervisor_for_each_of_them() {
         let (write, mut source) = stream();
         let (mut told, mut looks, mut written) = (String::new(), 0, 0);
-        let until = Instant::now() + 20 * REST;
+        let until = Instant::now() + 200 * REST;
         while Instant::now() < until {
             rustix::io::write(&write, b"x").unwrap();
             written += 1;
@@ -233,19 +260,21 @@ mod tests {
         told += &drained(&mut source);
         assert_eq!(told.len(), written);
         // Twice as many as there are rests: a drain may find nothing and be followed by a byte.
-        assert!((1..=42).contains(&looks), "{looks} looks at {written} bytes");
+        let most = LITTLE_READS_MAX + 2 * 200 + 2;
+        assert!((1..=most).contains(&looks), "{looks} looks at {written} bytes");
     }
 
     #[tokio::test]
     async fn t163_a_pipe_that_cannot_be_watched_again_is_looked_at_until_it_can() {
         let (write, mut source) = stream();
+        source.little_reads = LITTLE_READS_MAX;
         rustix::io::write(&write, b"one").unwrap();
         source.ready().await;
         assert_eq!(drained(&mut source), "one");
         assert!(matches!(source.pipe, Pipe::Resting { .. }));
         // Another sandbox of the same user has all the watches.
         let resting = std::mem::replace(&mut source.pipe, Pipe::Closed);
-        source.pipe = resting.after(0, |_| Err(Errno::NOSPC.into()));
+        source.pipe = resting.after(false, |_| Err(Errno::NOSPC.into()));
         assert!(matches!(source.pipe, Pipe::Resting { .. }), "{:?}", source.pipe);
         rustix::io::write(&write, b"two").unwrap();
         source.ready().await;

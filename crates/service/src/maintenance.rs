@@ -8,15 +8,21 @@ use crate::service::Service;
 use chrono::{TimeDelta, Utc};
 use db::{ClockReading, DatabaseError, PurgeOutcome, Retention, was_quarantined_before};
 use engine::SessionEnded;
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use types::WorkspaceId;
 
 /// Often enough that an expired question is not shown as open for long.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(30);
-/// A key that expires is refused at once; what it has begun ends at the next look.
-const REMAINS_ROUND: Duration = Duration::from_secs(5);
+/// A key that expires is refused at once; what runs with it ends at the next look, which is promised
+/// within 5 seconds. One costs a row for each execution that runs.
+const STOP_INTERVAL: Duration = Duration::from_secs(1);
+/// Its sessions and questions end at the next look for those, which costs two queries.
+const REMAINS_INTERVAL: Duration = Duration::from_secs(5);
 /// Between two tries to write down what the disk had no room for.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
@@ -27,7 +33,8 @@ const COLLECTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
 pub(crate) fn spawn_maintenance(service: &Arc<Service>, ended: UnboundedReceiver<SessionEnded>) {
     tokio::spawn(mark_expired(Arc::downgrade(service), ended));
     tokio::spawn(maintenance_loop(Arc::downgrade(service)));
-    tokio::spawn(remains(Arc::downgrade(service)));
+    tokio::spawn(stop_loop(Arc::downgrade(service)));
+    tokio::spawn(remains_loop(Arc::downgrade(service)));
     tokio::spawn(environment_collection_loop(Arc::downgrade(service)));
     tokio::spawn(memory_trim::trim_periodically(Arc::downgrade(service)));
 }
@@ -71,18 +78,46 @@ async fn maintenance_loop(service: Weak<Service>) {
     }
 }
 
-async fn remains(service: Weak<Service>) {
-    let mut clock = tokio::time::interval(REMAINS_ROUND);
+/// Apart from all that is written: neither a slow disk nor the remains of somebody else hold it up.
+async fn stop_loop(service: Weak<Service>) {
+    let mut clock = tokio::time::interval(STOP_INTERVAL);
     loop {
         clock.tick().await;
         let Some(service) = service.upgrade() else { return };
-        if let Err(refused) = service.end_remains(Utc::now()).await {
-            tracing::error!(
-                error = %refused.error,
-                "what keys that are over have begun was not ended, and will be tried again"
-            );
+        service.stop_over();
+    }
+}
+
+/// A workspace in which there is much to end holds up no other: each has a task of its own.
+async fn remains_loop(service: Weak<Service>) {
+    let mut clock = tokio::time::interval(REMAINS_INTERVAL);
+    let mut under_way: HashMap<WorkspaceId, JoinHandle<()>> = HashMap::new();
+    loop {
+        clock.tick().await;
+        under_way.retain(|_, task| !task.is_finished());
+        let Some(service) = service.upgrade() else { return };
+        match service.remains(Utc::now()).await {
+            Ok(remains) => {
+                for (workspace, origins) in remains {
+                    under_way.entry(workspace).or_insert_with(|| {
+                        let service = Arc::clone(&service);
+                        tokio::spawn(async move {
+                            let ended = service.end_remains(workspace, origins).await;
+                            ended.unwrap_or_else(|refused| log_remains(&refused));
+                        })
+                    });
+                }
+            }
+            Err(refused) => log_remains(&refused),
         }
     }
+}
+
+fn log_remains(refused: &RequestError) {
+    tracing::error!(
+        error = %refused.error,
+        "what keys that are over have begun was not ended, and will be tried again"
+    );
 }
 
 async fn environment_collection_loop(service: Weak<Service>) {

@@ -11,7 +11,7 @@ use crate::runs::executions::ActiveExecution;
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use db::{DatabaseError, NewAuditEntry, Origin, Reader, Tx};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use types::{Error, ErrorCode, ExecutionId, KeyId, PrincipalId, SandboxId, WorkspaceId};
 
@@ -47,18 +47,42 @@ impl Service {
         origin: Origin,
     ) -> Result<(), RequestError> {
         self.stop_from(origin);
-        self.end_questions_from(workspace, origin).await?;
-        self.close_sessions_from(workspace, origin).await
+        self.close_sessions_from(workspace, origin).await?;
+        self.end_questions_from(workspace, origin).await
     }
 
-    /// Ends what is left of all origins that may no longer ask.
-    pub(crate) async fn end_remains(&self, now: DateTime<Utc>) -> Result<(), RequestError> {
+    /// Ends what runs for those who may no longer ask. Nothing is written or waited for.
+    pub(crate) fn stop_over(&self) {
         for origin in self.running_over() {
             self.stop_from(origin);
         }
+    }
+
+    /// Origins that may no longer ask and have sessions or questions left, by workspace.
+    pub(crate) async fn remains(
+        &self,
+        now: DateTime<Utc>,
+    ) -> Result<HashMap<WorkspaceId, Vec<Origin>>, RequestError> {
         let over = self.db.read_off_thread(move |rows| rows.origins_over(now)).await?;
+        let mut remains: HashMap<_, Vec<_>> = HashMap::new();
         for (workspace, origin) in over {
-            self.end_all_from(workspace, origin).await?;
+            remains.entry(workspace).or_default().push(origin);
+        }
+        Ok(remains)
+    }
+
+    /// Ends what is left in a workspace: first whatever can still compute, of all origins, since there
+    /// may be many questions.
+    pub(crate) async fn end_remains(
+        &self,
+        workspace: WorkspaceId,
+        origins: Vec<Origin>,
+    ) -> Result<(), RequestError> {
+        for origin in &origins {
+            self.close_sessions_from(workspace, *origin).await?;
+        }
+        for origin in origins {
+            self.end_questions_from(workspace, origin).await?;
         }
         Ok(())
     }

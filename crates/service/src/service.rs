@@ -56,6 +56,8 @@ pub struct Service {
     pub(crate) session_grants: SessionGrantRegistry,
     pub(crate) approval_changes: broadcast::Sender<ApprovalChange>,
     pub(crate) approval_json: ApprovalJsonCache,
+    /// Held while questions are ended whose time, or whose origin, is over.
+    pub(crate) question_ends: AsyncMutex<()>,
     pub(crate) tool_changes: broadcast::Sender<WorkspaceId>,
     pub(crate) self_service_rate: SelfServiceRateLimit,
     pub(crate) readiness: readiness::ReadinessCache,
@@ -132,6 +134,7 @@ impl Service {
             vault: Arc::new(RwLock::new(vault)),
             approval_changes: broadcast::Sender::new(APPROVAL_CHANGES_BUFFERED),
             approval_json: ApprovalJsonCache::default(),
+            question_ends: AsyncMutex::default(),
             tool_changes: broadcast::Sender::new(TOOL_CHANGES_BUFFERED),
             contracts: ContractCache::default(),
             function_environments: AsyncMutex::default(),

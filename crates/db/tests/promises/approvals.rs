@@ -2,7 +2,8 @@
 
 use crate::world::{ALL, World, execution, id, moment};
 use belljar_db::{
-    AwaitedApproval, DatabaseError, DecisionRecord, NewApproval, Origin, RememberedApproval, Tx,
+    AwaitedApproval, DatabaseError, DecisionRecord, NewApproval, OpenQuestion, Origin,
+    RememberedApproval, Tx,
 };
 use serde_json::json;
 use std::slice::from_ref;
@@ -151,12 +152,24 @@ async fn after_its_time_an_approval_can_neither_be_answered_nor_used() {
         .await;
     assert!(!decide(&world, home, late, allow(alice, 100)).await);
     assert!(!world.write(move |tx| tx.consume_approval(home, allowed, moment(100))).await);
-    assert!(world.write(|tx| tx.expire_approvals(moment(99), 10)).await.is_empty());
-    let mut expired = world.write(|tx| tx.expire_approvals(moment(100), 10)).await;
-    expired.sort_by_key(|(_, expired)| expired.id);
-    let told: Vec<_> = expired.iter().map(|(home, one)| (*home, one.id, one.state)).collect();
-    let is_over = ApprovalState::Expired;
-    assert_eq!(told, [(home, late, is_over), (home, allowed, is_over)]);
+    let overdue = |now| world.db.read(|r| r.overdue_questions(moment(now), 10)).unwrap();
+    assert_eq!(overdue(99), []);
+    let mut found = overdue(100);
+    found.sort_by_key(|open| open.approval.id);
+    let ids: Vec<_> = found.iter().map(|open| (open.workspace, open.approval.id)).collect();
+    assert_eq!(ids, [(home, late), (home, allowed)]);
+    let expired =
+        |open: &OpenQuestion| Approval { state: ApprovalState::Expired, ..open.approval.clone() };
+    for open in found {
+        let (once, again) = world
+            .write(move |tx| {
+                let end = |tx: &Tx<'_>| tx.end_open_approval(home, &open, &expired(&open));
+                Ok((end(tx)?, end(tx)?))
+            })
+            .await;
+        assert!(once && !again, "it is ended as it was read, and once");
+    }
+    assert_eq!(overdue(100), []);
     assert_eq!(state(&world, late).await, ApprovalState::Expired);
     assert_eq!(state(&world, used.id).await, ApprovalState::Used);
     let open = |state| world.db.read(move |r| r.approvals(home, state, ALL)).unwrap().items.len();
@@ -368,7 +381,8 @@ async fn t106_what_was_asked_with_a_key_is_found_by_it_until_it_is_over() {
         .await;
     let with =
         |key| world.db.read(move |r| r.open_questions_from(home, Origin::Key(key), 10)).unwrap();
-    assert_eq!((with(key), with(other)), (vec![asked.id], vec![]));
+    let ids = |open: Vec<OpenQuestion>| Vec::from_iter(open.iter().map(|it| it.approval.id));
+    assert_eq!((ids(with(key)), ids(with(other))), (vec![asked.id], vec![]));
     assert_eq!(world.db.read(|r| r.requesting_key(home, asked.id)).unwrap(), Some(key));
     world.write(move |tx| tx.void_approval(home, asked.id, moment(1), "revoked".into())).await;
     assert_eq!(with(key), []);

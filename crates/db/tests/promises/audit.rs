@@ -8,6 +8,7 @@ use belljar_db::{
 use chrono::TimeDelta;
 use rusqlite::Connection;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
 use types::{PrincipalId, WorkspaceId};
 
 fn line(workspace: WorkspaceId, principal: PrincipalId, action: &str) -> NewAuditEntry {
@@ -351,4 +352,44 @@ async fn t159_with_its_key_elsewhere_the_data_directory_is_not_enough_to_sign() 
         assert_eq!(verify_audit(data, Some(&key), None).is_ok(), sql != STRIPPED);
         fs::remove_file(&key).unwrap();
     }
+}
+
+#[tokio::test]
+async fn t169_a_start_that_is_refused_leaves_older_records_as_they_are() {
+    let undone = "ALTER TABLE volumes RENAME TO stores; DROP INDEX sessions_of_key; ALTER TABLE sessions DROP COLUMN opened_with; \
+                  PRAGMA user_version = 13;";
+    let World { data, db, .. } = stripped(undone, &[]).await;
+    drop(db);
+    let data = data.path();
+    let (key, away) = (data.join("db/audit.key"), data.join("away"));
+    fs::rename(&key, &away).unwrap();
+    let version = || -> usize {
+        let records = Connection::open(data.join("db/belljar.sqlite3")).unwrap();
+        records.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+    };
+    let refused = Database::open(data).unwrap_err();
+    assert!(matches!(refused, DatabaseError::AuditKey { .. }), "{refused}");
+    assert_eq!((version(), key.exists()), (13, false));
+    // The harmless twin: with its key it is opened, and is of today.
+    fs::rename(&away, &key).unwrap();
+    drop(Database::open(data).unwrap());
+    assert!(version() > 13);
+}
+
+#[tokio::test]
+async fn t170_signing_as_root_makes_a_key_for_the_user_of_the_records() {
+    let World { data, db, .. } = stripped("SELECT 1", &["audit.key"]).await;
+    drop(db);
+    let data = data.path();
+    let (key, database) = (data.join("db/audit.key"), data.join("db/belljar.sqlite3"));
+    let full = "CREATE TRIGGER full BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'full'); END";
+    Connection::open(&database).unwrap().execute_batch(full).unwrap();
+    sign_audit(data, None).unwrap_err();
+    assert!(!key.exists(), "a sign that fails leaves no key");
+    Connection::open(&database).unwrap().execute_batch("DROP TRIGGER full").unwrap();
+    // Only root can give a file away; anybody else has records of their own, which is the twin.
+    let _ = chown(&database, Some(12_345), None);
+    sign_audit(data, None).unwrap();
+    let owner = |path| fs::metadata(path).unwrap().uid();
+    assert_eq!(owner(&key), owner(&database));
 }

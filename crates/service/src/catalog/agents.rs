@@ -98,7 +98,7 @@ impl Service {
         let named = specification.named();
         let name = request.name.or(specification.name).ok_or_else(unnamed)?;
         names::check_name("/name", &name)?;
-        self.check_references(caller.workspace, &named)?;
+        self.check_references(caller, &named, &[])?;
         let now = Utc::now();
         let agent = Agent {
             id: AgentId::new(Uuid::now_v7()),
@@ -177,7 +177,7 @@ impl Service {
                 updated_at: Utc::now(),
                 ..before.clone()
             };
-            let (agent, specification) = self.check_replacement(caller.workspace, agent).await?;
+            let (agent, specification) = self.check_replacement(caller, agent, &before).await?;
             if owns.is_none() {
                 self.check_added_access(caller, &before, &specification).await?;
             }
@@ -202,12 +202,17 @@ impl Service {
 
     async fn check_replacement(
         &self,
-        workspace: WorkspaceId,
+        caller: &Caller,
         agent: Agent,
+        before: &Agent,
     ) -> Result<(Agent, Specification), RequestError> {
         names::check_name("/name", &agent.name)?;
         let specification = read_specification(&agent.specification).await?;
-        self.check_references(workspace, &specification.named())?;
+        // One that cannot be read any more has nothing that could be kept.
+        let had = read_specification(&before.specification).await;
+        let had = had.map(|had| had.named()).unwrap_or_default();
+        let workspace = caller.workspace;
+        self.check_references(caller, &specification.named(), &had)?;
         let bindings = self.db.read(|rows| rows.tool_bindings(workspace, agent.id))?;
         match bindings.iter().find(|binding| specification.has_tool(&binding.tool_name)) {
             Some(binding) => Err(tool_name_taken(&binding.tool_name, &agent.name)),
@@ -218,13 +223,29 @@ impl Service {
         }
     }
 
+    /// What is named must be there, and what was not named before (`had`) must be the caller's to use:
+    /// an object that an agent names is not deleted. One that the caller cannot see is told as one that
+    /// is not there, so that nobody learns by names what others have.
     fn check_references(
         &self,
-        workspace: WorkspaceId,
+        caller: &Caller,
         named: &[NamedObject],
+        had: &[NamedObject],
     ) -> Result<(), RequestError> {
-        let refused = self.db.read(|rows| missing_reference(rows, workspace, named))?;
-        refused.map_or(Ok(()), Err)
+        let workspace = caller.workspace;
+        for it in named {
+            let found = self.db.read(|rows| referenced_object(rows, workspace, it))?;
+            let object = found.ok_or_else(|| no_such_reference(it))?;
+            let is_new = !had.iter().any(|had| had.is_same_use(it));
+            if is_new && self.permit(workspace, &caller.principal, it.privilege, object)?.is_none()
+            {
+                return Err(match self.can_see(caller, object)? {
+                    true => missing_privilege(it.privilege, object),
+                    false => no_such_reference(it),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// What somebody who does not own an agent adds to its specification has to be theirs to use: its
@@ -335,17 +356,35 @@ fn missing_reference(
     workspace: WorkspaceId,
     named: &[NamedObject],
 ) -> Result<Option<RequestError>, DatabaseError> {
-    for NamedObject { kind, name, path } in named {
-        let is_there = match kind {
-            NamedKind::Integration => rows.integration_by_name(workspace, name)?.is_some(),
-            NamedKind::Volume => rows.volume_by_name(workspace, name)?.is_some(),
-        };
-        if !is_there {
-            let message = format!("there is no {} {name:?}; make it first", kind.name());
-            return Ok(Some(invalid_field(path, message)));
+    for it in named {
+        if referenced_object(rows, workspace, it)?.is_none() {
+            return Ok(Some(no_such_reference(it)));
         }
     }
     Ok(None)
+}
+
+fn referenced_object(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    NamedObject { kind, name, .. }: &NamedObject,
+) -> Result<Option<ObjectRef>, DatabaseError> {
+    Ok(match kind {
+        NamedKind::Integration => rows
+            .integration_by_name(workspace, name)?
+            .map(|integration| ObjectRef::Integration(integration.id)),
+        NamedKind::Volume => {
+            rows.volume_by_name(workspace, name)?.map(|volume| ObjectRef::Volume(volume.id))
+        }
+    })
+}
+
+/// Also for one that the caller cannot see.
+fn no_such_reference(NamedObject { kind, name, path, .. }: &NamedObject) -> RequestError {
+    let kind = kind.name();
+    let message =
+        format!("there is no {kind} {name:?} that you may use; make it first, or ask for a grant");
+    invalid_field(path, message)
 }
 
 /// Away from the threads that serve, as the code of tools is.

@@ -13,15 +13,17 @@ pub(crate) use embedded_tool::EmbeddedTool;
 pub use orchestration::{Orchestration, ROUNDS_MAX, SECONDS_MAX, ToolChoice};
 
 use crate::catalog::tool_definition::{RUN_PYTHON_CODE, details, invalid_tool};
+use crate::data::volumes::privilege_for;
 use crate::error::{ErrorDetail, RequestError, invalid_field};
 use code_execution::{CODE_EXECUTION, integration_path, volume_path};
 use contract::AnnotationMode;
-use serde::de::{Error as _, IgnoredAny};
+use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use types::{JsonMembers, MembersError, SpecificationFormat};
+use std::fmt;
+use types::{JsonMembers, MembersError, Privilege, SpecificationFormat};
 use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -50,6 +52,15 @@ pub(crate) struct NamedObject {
     pub(crate) kind: NamedKind,
     pub(crate) name: String,
     pub(crate) path: String,
+    /// What using it as the specification does takes.
+    pub(crate) privilege: Privilege,
+}
+
+impl NamedObject {
+    /// Whether both name the same object for the same use.
+    pub(crate) fn is_same_use(&self, other: &Self) -> bool {
+        (self.kind, &self.name, self.privilege) == (other.kind, &other.name, other.privilege)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,8 +93,27 @@ pub struct SpecificationText(pub(crate) String);
 
 impl<'de> Deserialize<'de> for SpecificationText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer);
-        text.map(Self).map_err(|_| D::Error::custom("must be text or an object"))
+        deserializer.deserialize_string(SpecificationTextVisitor)
+    }
+}
+
+/// Says what is expected where there is something else. That there is nothing is told by serde, which
+/// names the field.
+struct SpecificationTextVisitor;
+
+impl Visitor<'_> for SpecificationTextVisitor {
+    type Value = SpecificationText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text or an object")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        self.visit_string(text.to_owned())
+    }
+
+    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Self::Value, E> {
+        Ok(SpecificationText(text))
     }
 }
 
@@ -138,20 +168,28 @@ impl Specification {
 
     /// Everything that it names, also in the tools that stand in it.
     pub(crate) fn named(&self) -> Vec<NamedObject> {
-        let named = |kind, name: &str, path| NamedObject { kind, name: name.to_owned(), path };
+        let integration = |name: &str, path| NamedObject {
+            kind: NamedKind::Integration,
+            name: name.to_owned(),
+            path,
+            privilege: Privilege::Usage,
+        };
         let own = self.section.integrations.iter().enumerate();
-        let own =
-            own.map(|(index, name)| named(NamedKind::Integration, name, integration_path(index)));
+        let own = own.map(|(index, name)| integration(name, integration_path(index)));
         let of_tools = self.embedded.iter().flat_map(|tool| {
             let integrations = tool.contract.integrations.iter().enumerate();
             integrations.map(|(index, name)| {
                 let path = format!("{}/configuration/integrations/{index}", tool.path);
-                named(NamedKind::Integration, name, path)
+                integration(name, path)
             })
         });
         let volumes = self.section.volumes.iter().enumerate();
-        let volumes =
-            volumes.map(|(index, grant)| named(NamedKind::Volume, &grant.name, volume_path(index)));
+        let volumes = volumes.map(|(index, grant)| NamedObject {
+            kind: NamedKind::Volume,
+            name: grant.name.clone(),
+            path: volume_path(index),
+            privilege: privilege_for(grant.access),
+        });
         own.chain(of_tools).chain(volumes).collect()
     }
 

@@ -138,8 +138,8 @@ impl Service {
                 (self.check_function(caller, &tool.external_id), "/configuration/externalId")
             }
             ToolContract::Python(tool) => {
-                let who = (&caller.principal, "who writes it");
-                let checked = self.check_integrations(caller.workspace, who, &tool.integrations);
+                let names = &tool.integrations;
+                let checked = self.check_named_integrations(caller, "who writes it", names);
                 (checked.map_err(|refused| *refused.error), "/configuration/integrations")
             }
         };

@@ -210,6 +210,24 @@ impl Service {
         deleted.await?
     }
 
+    /// The integrations that the caller names in what they write. One that they cannot see is told as one
+    /// that is not there.
+    pub(crate) fn check_named_integrations(
+        &self,
+        caller: &Caller,
+        why: &str,
+        names: &[String],
+    ) -> Result<(), RequestError> {
+        for name in names {
+            let found = self.db.read(|rows| rows.integration_by_name(caller.workspace, name))?;
+            let integration = found.ok_or_else(|| unknown_integration(name))?;
+            if !self.can_see(caller, ObjectRef::Integration(integration.id))? {
+                return Err(unknown_integration(name));
+            }
+        }
+        self.check_integrations(caller.workspace, (&caller.principal, why), names)
+    }
+
     /// Whether all of these can be left by with the rights of somebody, and why it is theirs that
     /// count; the first that cannot is told.
     pub(crate) fn check_integrations(

@@ -104,6 +104,22 @@ impl Service {
         Ok(None)
     }
 
+    /// An object that the caller would have to be able to change in order to deny, if there is none that
+    /// they may change. Each whose policy asks can deny alone: no other policy takes that from it.
+    fn denial_needs(
+        &self,
+        caller: &Caller,
+        approval: &Approval,
+    ) -> Result<Option<ObjectRef>, RequestError> {
+        let objects = self.governing_object(caller.workspace, &approval_header(approval))?;
+        for object in &objects {
+            if self.may_change(caller, *object)? {
+                return Ok(None);
+            }
+        }
+        Ok(objects.first().copied())
+    }
+
     fn may_change(&self, caller: &Caller, object: ObjectRef) -> Result<bool, RequestError> {
         let permit = self.permit(caller.workspace, &caller.principal, Privilege::Modify, object)?;
         Ok(permit.is_some())

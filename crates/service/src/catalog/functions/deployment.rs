@@ -97,7 +97,7 @@ impl Service {
         }
         let package = run_blocking(move || FunctionPackage::read(request)).await??;
         let (workspace, integrations) = (caller.workspace, &package.settings.integrations);
-        self.check_integrations(workspace, (&caller.principal, "who deploys it"), integrations)?;
+        self.check_named_integrations(caller, "who deploys it", integrations)?;
         let deployment = self.new_deployment(workspace, &package, caller.id())?;
         let (service, caller) = (Arc::clone(self), caller.clone());
         run_to_completion(async move {

@@ -13,7 +13,9 @@ use crate::tasks::run_to_completion;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
-use db::{DecisionRecord as Decided, Origin, RememberedApproval, Tx};
+use db::{
+    DatabaseError, DecisionRecord as Decided, OpenQuestion, Origin, Reader, RememberedApproval, Tx,
+};
 use policy::{
     ApprovalStage, BoundCall, MacTag, mac_for_elicitation, mac_for_execution, mac_for_remembered,
     macs_equal,
@@ -30,9 +32,11 @@ use uuid::Uuid;
 const REASON_CHARS_MAX: usize = 1_000;
 /// Of what was taken back: no answer has it, so nothing that was agreed to before holds.
 const VOID_MAC: MacTag = [0; 32];
-/// Questions that are ended in one transaction: each has a record with up to 4 MiB of code, which is in
-/// memory until its end was told.
+/// Questions that are ended in one transaction.
 const END_BATCH: usize = 8;
+/// Bytes that are kept for them, of all but the first: one alone can have 4 MiB of code, which SQLite
+/// writes anew with the rest of its row, and everybody else waits for that.
+const END_BATCH_BYTES: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -60,7 +64,11 @@ impl Service {
         request: DecisionRequest,
     ) -> Result<Approval, RequestError> {
         let (approval, seal) = self.visible_approval(caller, id)?;
-        if let Some(object) = self.answer_needs(caller, &approval)? {
+        let needed = match request.decision {
+            ApprovalDecision::Allow => self.answer_needs(caller, &approval)?,
+            ApprovalDecision::Deny => self.denial_needs(caller, &approval)?,
+        };
+        if let Some(object) = needed {
             return Err(missing_privilege(Privilege::Modify, object));
         }
         if approval.requester == caller.id() {
@@ -424,25 +432,14 @@ impl Service {
 
     /// Closes the questions that nobody answered in time.
     pub(crate) async fn expire_approvals(&self, now: DateTime<Utc>) -> Result<(), RequestError> {
-        loop {
-            let written = move |tx: &Tx<'_>| {
-                let over = tx.expire_approvals(now, END_BATCH)?;
-                let end = |(workspace, approval): &(_, Approval)| {
-                    UnstartedOutcome::from_approval(approval).write(
-                        tx,
-                        *workspace,
-                        approval.execution_id,
-                    )
-                };
-                over.iter().map(end).collect::<Result<Vec<_>, _>>()
-            };
-            let ended = self.db.write(written).await?;
-            let more = ended.len() >= END_BATCH;
-            ended.into_iter().flatten().for_each(|ended| self.publish_end(ended));
-            if !more {
-                return Ok(());
-            }
-        }
+        let find = move |rows: &Reader<'_>| rows.overdue_questions(now, END_BATCH);
+        let end = |open: &Approval| {
+            let expired = Approval { state: ApprovalState::Expired, ..open.clone() };
+            let outcome = UnstartedOutcome::from_approval(&expired);
+            (expired, outcome)
+        };
+        while !self.end_some_questions(find, end).await?.is_empty() {}
+        Ok(())
     }
 
     /// Closes what was asked by an origin that may no longer ask, answered or not.
@@ -451,29 +448,65 @@ impl Service {
         workspace: WorkspaceId,
         origin: Origin,
     ) -> Result<(), RequestError> {
+        let find = move |rows: &Reader<'_>| rows.open_questions_from(workspace, origin, END_BATCH);
+        let end = |open: &Approval| {
+            let refused = requester_over();
+            let (decided_at, reason) = (Some(Utc::now()), Some(refused.error.message.clone()));
+            let void = Approval { state: ApprovalState::Void, decided_at, reason, ..open.clone() };
+            (void, UnstartedOutcome::revoked(*refused.error))
+        };
         loop {
-            let written = move |tx: &Tx<'_>| {
-                let mut ended = Vec::new();
-                for id in tx.open_questions_from(workspace, origin, END_BATCH)? {
-                    let refused = requester_over();
-                    let reason = refused.error.message.clone();
-                    if let Some(void) = tx.void_approval(workspace, id, Utc::now(), reason)? {
-                        let end = UnstartedOutcome::revoked(*refused.error);
-                        let end = end.write(tx, workspace, void.execution_id)?;
-                        ended.push((void, end));
-                    }
-                }
-                Ok(ended)
-            };
-            let ended = self.db.write(written).await?;
+            let ended = self.end_some_questions(find, end).await?;
             if ended.is_empty() {
                 return Ok(());
             }
-            for (void, ended) in ended {
-                ended.into_iter().for_each(|ended| self.publish_end(ended));
-                self.publish_approval(workspace, &void);
-            }
+            ended.iter().for_each(|void| self.publish_approval(workspace, void));
         }
+    }
+
+    /// Ends the first of the questions that are found, in a transaction that is small, so that the next
+    /// request of somebody else does not wait for long. Texts are read and made outside of it.
+    async fn end_some_questions(
+        &self,
+        find: impl FnOnce(&Reader<'_>) -> Result<Vec<OpenQuestion>, DatabaseError> + Send + 'static,
+        end: impl Fn(&Approval) -> (Approval, UnstartedOutcome) + Send + 'static,
+    ) -> Result<Vec<Approval>, RequestError> {
+        // One at a time in the whole server: what is asked together is written together.
+        let _turn = self.question_ends.lock().await;
+        let prepare = move |rows: &Reader<'_>| {
+            let mut prepared = Vec::new();
+            let mut bytes = 0;
+            for open in find(rows)? {
+                bytes += open.bytes;
+                if !prepared.is_empty() && bytes > END_BATCH_BYTES {
+                    break;
+                }
+                let (ended, outcome) = end(&open.approval);
+                let outcome = outcome.prepare(rows, open.workspace, ended.execution_id)?;
+                prepared.push((open, ended, outcome));
+            }
+            Ok(prepared)
+        };
+        let prepared = self.db.read_off_thread(prepare).await?;
+        if prepared.is_empty() {
+            return Ok(Vec::new());
+        }
+        let written = move |tx: &Tx<'_>| {
+            let mut written = Vec::with_capacity(prepared.len());
+            for (open, ended, outcome) in prepared {
+                if tx.end_open_approval(open.workspace, &open, &ended)? {
+                    let execution = outcome.map(|outcome| outcome.write(tx)).transpose()?;
+                    written.push((ended, execution.flatten()));
+                }
+            }
+            Ok(written)
+        };
+        let mut ended = Vec::new();
+        for (approval, execution) in self.db.write(written).await? {
+            execution.into_iter().for_each(|execution| self.publish_end(execution));
+            ended.push(approval);
+        }
+        Ok(ended)
     }
 
     /// What somebody may be asked about, or has agreed to, goes with whoever asked, and with the

@@ -5,7 +5,7 @@ use super::not_pending_error;
 use crate::runs::executions::ActiveExecution;
 use crate::service::Service;
 use chrono::Utc;
-use db::{DatabaseError, FinishedExecutionRow, NewAuditEntry, Tx};
+use db::{DatabaseError, FinishedExecutionRow, NewAuditEntry, Reader, Tx};
 use std::sync::Arc;
 use types::{
     Approval, ApprovalId, ApprovalState, Error, ErrorCode, Event, Execution, ExecutionId,
@@ -69,7 +69,21 @@ impl UnstartedOutcome {
         workspace: WorkspaceId,
         id: ExecutionId,
     ) -> Result<Option<Execution>, DatabaseError> {
-        let found = tx.execution_summary(workspace, id)?;
+        match self.prepare(tx, workspace, id)? {
+            Some(prepared) => prepared.write(tx),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads the record and makes its text, which can be megabytes, before there is a transaction. None
+    /// if it has begun, or ended before.
+    pub(super) fn prepare(
+        self,
+        rows: &Reader<'_>,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<PreparedEnd>, DatabaseError> {
+        let found = rows.execution_summary(workspace, id)?;
         let Some(record) = found.filter(|record| record.status == ExecutionStatus::WaitingApproval)
         else {
             return Ok(None);
@@ -78,17 +92,36 @@ impl UnstartedOutcome {
         let mut events =
             Vec::from_iter(record.approval_id.map(waiting_events).into_iter().flatten());
         events.extend([Event::Error(fault.clone()), Event::End { status }]);
-        let now = Utc::now();
-        let ended = Execution { status, error: Some(fault), ended_at: Some(now), ..record };
-        tx.finish_execution(workspace, &FinishedExecutionRow::new(&ended, &events)?)?;
+        let ended_at = Some(Utc::now());
+        let ended = Execution { status, error: Some(fault), ended_at, ..record };
+        let row = FinishedExecutionRow::new(&ended, &events)?;
+        Ok(Some(PreparedEnd { workspace, ended, row }))
+    }
+}
+
+/// The end of a call, ready to be written.
+#[derive(Debug)]
+pub(super) struct PreparedEnd {
+    workspace: WorkspaceId,
+    ended: Execution,
+    row: FinishedExecutionRow,
+}
+
+impl PreparedEnd {
+    /// None if it has begun or ended meanwhile.
+    pub(super) fn write(self, tx: &Tx<'_>) -> Result<Option<Execution>, DatabaseError> {
+        let Self { workspace, ended, row } = self;
+        if !tx.finish_waiting_execution(workspace, &row)? {
+            return Ok(None);
+        }
         tx.append_audit_entry(&NewAuditEntry {
-            at: now,
+            at: Utc::now(),
             workspace,
             principal: ended.principal,
             key: None,
             action: "execution.run".to_owned(),
-            object: id.to_string(),
-            detail: status.name().to_owned(),
+            object: ended.id.to_string(),
+            detail: ended.status.name().to_owned(),
         })?;
         Ok(Some(ended))
     }
