@@ -290,16 +290,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_text_and_what_follows_a_pause_are_read_at_once_and_so_is_much() {
+    async fn ordinary_text_is_read_at_once_and_a_flood_again_after_a_pause_and_so_is_much() {
         let (write, mut source) = stream();
-        for text in ["first", "after a pause"] {
+        for text in ["first", "second"] {
             rustix::io::write(&write, text.as_bytes()).unwrap();
             source.ready().await;
             assert_eq!(drained(&mut source), text);
-            source.ready().await;
-            assert_eq!(drained(&mut source), "");
             assert!(matches!(source.pipe, Pipe::Watched(_)));
         }
+        source.little_reads = LITTLE_READS_MAX;
+        rustix::io::write(&write, b"one of many").unwrap();
+        source.ready().await;
+        assert_eq!(drained(&mut source), "one of many");
+        assert!(matches!(source.pipe, Pipe::Resting { .. }));
+        source.last_read = Instant::now().checked_sub(2 * PAUSE).unwrap();
+        rustix::io::write(&write, b"after a pause").unwrap();
+        source.ready().await;
+        assert_eq!(drained(&mut source), "after a pause");
+        assert!(matches!(source.pipe, Pipe::Watched(_)));
         let much = "y".repeat(2 * LITTLE_BYTES);
         rustix::io::write(&write, much.as_bytes()).unwrap();
         source.ready().await;
