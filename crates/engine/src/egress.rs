@@ -49,7 +49,7 @@ impl EgressHandler {
 
 impl fmt::Debug for EgressHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Outlet")
+        f.write_str("EgressHandler")
     }
 }
 

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use types::{Error, ErrorCode as FaultCode, Event, LimitsRequest, SandboxId};
+use types::{Error, ErrorCode, Event, LimitsRequest, SandboxId};
 
 /// A prompt does not expire.
 const NO_EXPIRY: Expiry = Expiry { idle: Duration::MAX, absolute: Duration::MAX };
@@ -152,7 +152,7 @@ impl PromptSession {
         screen: &mut TerminalOutput,
         text: String,
     ) -> Result<(), Error> {
-        let invalid = |message: String| Error::new(FaultCode::ArgsInvalid, message);
+        let invalid = |message: String| Error::new(ErrorCode::ArgsInvalid, message);
         let code = Code::new(text.into_bytes()).map_err(|error| invalid(error.to_string()))?;
         let command = Command {
             session: Some(self.id),
