@@ -8,9 +8,9 @@ attack adds can be told from sharing two cores. Prints one row an attack; exits 
 """
 
 import argparse
-import concurrent.futures
 import http.client
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -177,6 +177,14 @@ def attack(port, key, name, stop):
             time.sleep(0.2)
 
 
+def attack_at_once(port, key, name, stop):
+    threads = [threading.Thread(target=attack, args=(port, key, name, stop)) for _ in range(ATTACKS[name][1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary")
@@ -206,14 +214,16 @@ def main():
             print(f"{'calm':12} p50 {p50:8.1f} ms  p99 {p99:8.1f} ms  RSS {before:.0f} MiB", flush=True)
             for name in options.only.split(","):
                 before = rss_mib(server.pid)
-                stop, count = threading.Event(), ATTACKS[name][1]
-                with concurrent.futures.ThreadPoolExecutor(count) as pool:
-                    for _ in range(count):
-                        pool.submit(attack, port, attack_key, name, stop)
-                    time.sleep(1)
-                    took, refused = sample(victim, options.samples, 60)
-                    peak = rss_mib(server.pid)
-                    stop.set()
+                # The attackers are a process of their own: reading what they are answered must not
+                # hold the interpreter lock of the client that is measured.
+                stop = multiprocessing.Event()
+                attackers = multiprocessing.Process(target=attack_at_once, args=(port, attack_key, name, stop))
+                attackers.start()
+                time.sleep(1)
+                took, refused = sample(victim, options.samples, 60)
+                peak = rss_mib(server.pid)
+                stop.set()
+                attackers.join()
                 until = time.monotonic() + MEMORY_BACK_SECONDS
                 while (after := rss_mib(server.pid)) > before + MEMORY_BACK_MIB and time.monotonic() < until:
                     time.sleep(0.5)

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
-use types::{ExecutionId, LimitsRequest, OperatorCaps, SandboxId};
+use types::{ExecutionId, LimitsRequest, OperatorCaps, PrincipalId, SandboxId};
 use uuid::Uuid;
 
 /// More than any program that a model or a person writes by hand, and less than a compiler in a
@@ -158,6 +158,8 @@ pub struct Command {
     pub id: ExecutionId,
     /// The principal of the caller, which code can read.
     pub principal: Option<String>,
+    /// The caller whose executions it counts among when sandboxes wait for their start.
+    pub started_by: Option<PrincipalId>,
     /// The session to run in. Without one, the sandbox lives for this execution only.
     pub session: Option<SandboxId>,
     /// Environment of a fresh sandbox; a session has its own.
@@ -186,6 +188,7 @@ impl Command {
         Self {
             id: ExecutionId::new(Uuid::now_v7()),
             principal: None,
+            started_by: None,
             session: None,
             environment: environment.into(),
             entry,
@@ -218,6 +221,8 @@ pub struct NewSession {
     pub id: SandboxId,
     /// The first is 1. A higher one says that a session of this id existed and lost its state.
     pub generation: u64,
+    /// As for a [`Command`].
+    pub started_by: Option<PrincipalId>,
     pub environment: String,
     pub limits: LimitsRequest,
     /// Upper bounds of its limits, if lower than the engine's.
@@ -253,6 +258,7 @@ impl NewSession {
         Self {
             id: SandboxId::new(Uuid::now_v7()),
             generation: 1,
+            started_by: None,
             environment: environment.into(),
             limits: LimitsRequest::default(),
             caps: None,

@@ -14,6 +14,7 @@ use crate::running_executions::RunningExecutions;
 use crate::session::{
     LiveSession, ReservedGrants, SandboxHandle, SessionInfo, SessionParts, not_found_error,
 };
+use crate::start_queue::{StartQueue, starts_at_once};
 use crate::volumes::{VolumeIn, VolumeLocks, VolumeMemoryBudget, WritableVolumes};
 use environment::Progress;
 use sandbox::StopHandle;
@@ -23,7 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
-use types::{Error, ErrorCode, ExecutionId, Limits, LimitsRequest, OperatorCaps, SandboxId};
+use types::{
+    Error, ErrorCode, ExecutionId, Limits, LimitsRequest, OperatorCaps, PrincipalId, SandboxId,
+};
 
 /// How often the engine looks for expired sessions.
 const EXPIRY_CHECK: Duration = Duration::from_millis(500);
@@ -39,6 +42,7 @@ pub struct Engine {
     pub(crate) environment_cache: EnvironmentCache,
     pub(crate) builds: BuildQueues,
     pub(crate) capacity: Capacity,
+    pub(crate) start_queue: Arc<StartQueue>,
     pub(crate) executions: RunningExecutions,
     pub(crate) install_permits: Arc<Semaphore>,
     pub(crate) volume_locks: VolumeLocks,
@@ -53,6 +57,7 @@ impl Engine {
     pub fn start(config: Config) -> Arc<Self> {
         let engine = Arc::new(Self {
             capacity: Capacity::new(&config),
+            start_queue: StartQueue::new(starts_at_once()),
             executions: RunningExecutions::default(),
             install_permits: Arc::new(Semaphore::new(INSTALLS_AT_ONCE)),
             environment_cache: EnvironmentCache::default(),
@@ -130,10 +135,12 @@ impl Engine {
         let permit = self.capacity.acquire().await?;
         let reserved = self.reserve_grants(request.grants())?;
         let ready = self.environment_cache.get(&self.config, &request.environment, |_| {}).await?;
-        let handle = self.attach_sandbox(&ready, &limits, &reserved.grants).await?;
+        let started_by = request.started_by;
+        let handle = self.attach_sandbox(&ready, &limits, &reserved.grants, started_by).await?;
         let parts = SessionParts {
             id,
             generation,
+            started_by,
             limits,
             expiry,
             environment: ready,
@@ -163,17 +170,21 @@ impl Engine {
         ready: &RunningEnvironment,
         limits: &Limits,
         grants: &SandboxGrants,
+        started_by: Option<PrincipalId>,
     ) -> Result<SandboxHandle, Error> {
+        let active = self.start_queue.enter(started_by);
+        let permit = active.start().await;
         let (volumes, egress, redactor) =
             (&grants.volumes, grants.egress.as_ref(), grants.redactor.clone());
         if volumes.is_empty() {
-            let leased = ready.pool.lease(limits).await;
+            let leased = ready.pool.lease(limits, permit.ready_left).await;
             let mut sandbox = leased.map_err(|error| spawn_error(&error))?;
             sandbox.stay();
             return Ok(SandboxHandle::new(sandbox, WritableVolumes::default(), egress, redactor));
         }
         let mounts: Vec<_> = volumes.iter().map(VolumeIn::mount).collect();
         let spawned = ready.pool.spawn_with_volumes(limits, &mounts).await;
+        drop(permit);
         let mut sandbox = spawned.map_err(|error| spawn_error(&error))?;
         sandbox.stay();
         let held =
@@ -266,7 +277,7 @@ impl Engine {
         let _slot = self.capacity.acquire().await?;
         let limits = limits::resolve_for_sandbox(&self.config.caps, &LimitsRequest::default())?;
         let ready = self.environment_cache.get(&self.config, environment, |_| {}).await?;
-        let sandbox = ready.pool.lease(&limits).await.map_err(|error| spawn_error(&error))?;
+        let sandbox = ready.pool.lease(&limits, 0).await.map_err(|error| spawn_error(&error))?;
         sandbox.end().await;
         Ok(())
     }

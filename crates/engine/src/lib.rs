@@ -27,6 +27,7 @@ mod resources;
 mod run;
 mod running_executions;
 mod session;
+mod start_queue;
 mod volumes;
 
 pub use capacity::EngineLoad;

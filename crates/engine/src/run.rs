@@ -17,6 +17,7 @@ use crate::record::{AdmittedCommand, add_loss_warning, redactor_for};
 use crate::redact::{EventRedactor, OutputRedactor};
 use crate::running_executions::CancelHandle;
 use crate::session::{SandboxHandle, SessionLease};
+use crate::start_queue::ActiveExecution;
 use crate::volumes::WritableVolumes;
 use crate::{host_support, limits};
 use chrono::Utc;
@@ -146,9 +147,15 @@ impl Engine {
         &self,
         environment: &str,
         limits: &Limits,
+        active: &ActiveExecution,
     ) -> Result<(Arc<RunningEnvironment>, Sandbox), Error> {
         let ready = self.environment_cache.get(&self.config, environment, |_| {}).await?;
-        let sandbox = ready.pool.lease(limits).await.map_err(|error| spawn_error(&error))?;
+        let permit = active.start().await;
+        let sandbox = ready
+            .pool
+            .lease(limits, permit.ready_left)
+            .await
+            .map_err(|error| spawn_error(&error))?;
         Ok((ready, sandbox))
     }
 }
@@ -227,13 +234,14 @@ impl Admitted {
         let stopper = &cancel.stopper;
         match target {
             ExecutionTarget::Fresh(_permit) => {
+                let active = engine.start_queue.enter(admitted.command.started_by);
                 let leased = tokio::select! {
                     biased;
                     // An environment may have to be built first, which takes minutes.
                     () = stopper.requested() => {
                         return Ok(cancelled_before_start(&admitted, sink).finished);
                     }
-                    leased = engine.lease(&admitted.environment, &admitted.limits) => leased,
+                    leased = engine.lease(&admitted.environment, &admitted.limits, &active) => leased,
                 };
                 let (_ready, sandbox) = leased?;
                 let egress = admitted.command.egress.take();

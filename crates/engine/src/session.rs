@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
-use types::{Error, ErrorCode, Limits, SandboxId};
+use types::{Error, ErrorCode, Limits, PrincipalId, SandboxId};
 
 /// Public information about a session.
 #[derive(Debug, Clone)]
@@ -43,6 +43,7 @@ pub struct SessionInfo {
 pub(crate) struct LiveSession {
     pub(crate) id: SandboxId,
     pub(crate) environment: Arc<RunningEnvironment>,
+    pub(crate) started_by: Option<PrincipalId>,
     pub(crate) limits: Limits,
     leased: Arc<Mutex<LeasedState>>,
     shared: SyncMutex<SharedState>,
@@ -108,6 +109,7 @@ impl SandboxHandle {
 pub(crate) struct SessionParts {
     pub(crate) id: SandboxId,
     pub(crate) generation: u64,
+    pub(crate) started_by: Option<PrincipalId>,
     pub(crate) limits: Limits,
     pub(crate) expiry: Expiry,
     pub(crate) environment: Arc<RunningEnvironment>,
@@ -121,6 +123,7 @@ impl LiveSession {
         let SessionParts {
             id,
             generation,
+            started_by,
             limits,
             expiry,
             environment: ready,
@@ -141,6 +144,7 @@ impl LiveSession {
         Self {
             id,
             environment: ready,
+            started_by,
             limits,
             leased: Arc::new(Mutex::new(LeasedState {
                 handle: Some(handle),
@@ -304,8 +308,9 @@ impl SessionLease {
         let handle = match self.state.handle.take() {
             Some(handle) => handle,
             None => {
-                let LiveSession { environment: ready, limits, .. } = &*self.session;
-                engine.attach_sandbox(ready, limits, &self.session.grants()).await?
+                let LiveSession { environment: ready, limits, started_by, .. } = &*self.session;
+                let grants = self.session.grants();
+                engine.attach_sandbox(ready, limits, &grants, *started_by).await?
             }
         };
         self.sandbox_taken = true;

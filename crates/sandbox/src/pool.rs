@@ -93,8 +93,13 @@ impl Pool {
         });
     }
 
-    /// A sandbox with these limits: one that waits, if they are the usual ones.
-    pub async fn lease(self: &Arc<Self>, limits: &Limits) -> Result<Sandbox, SpawnError> {
+    /// A sandbox with these limits: a ready one, if they are the default ones and more than
+    /// `ready_left` are ready.
+    pub async fn lease(
+        self: &Arc<Self>,
+        limits: &Limits,
+        ready_left: usize,
+    ) -> Result<Sandbox, SpawnError> {
         let usual = Limits { wall_ms: 0, cpu_ms: 0, output_bytes: 0, result_bytes: 0, ..*limits }
             == Limits {
                 wall_ms: 0,
@@ -103,7 +108,7 @@ impl Pool {
                 result_bytes: 0,
                 ..Limits::DEFAULT
             };
-        let waiting = if usual { self.take_ready() } else { None };
+        let waiting = if usual { self.take_ready(ready_left) } else { None };
         match waiting {
             Some(sandbox) => {
                 self.refill();
@@ -113,10 +118,11 @@ impl Pool {
         }
     }
 
-    /// The first that still lives: with its warden all of them may have died.
-    fn take_ready(&self) -> Option<Sandbox> {
-        let mut waiting = self.state();
-        std::iter::from_fn(|| waiting.sandboxes.pop_front()).find(Sandbox::is_alive)
+    /// The first one, if others are left. With their warden all of them may have died.
+    fn take_ready(&self, left: usize) -> Option<Sandbox> {
+        let mut state = self.state();
+        state.sandboxes.retain(Sandbox::is_alive);
+        if state.sandboxes.len() > left { state.sandboxes.pop_front() } else { None }
     }
 
     /// A sandbox that is born now.

@@ -214,6 +214,7 @@ impl Service {
     ) -> Result<Command, RequestError> {
         Ok(Command {
             principal: Some(who.name.clone()),
+            started_by: Some(who.id),
             collect_files: self.file_collection(),
             caps: Some(self.limit_caps(workspace)?),
             ..Command::new(environment, entry)

@@ -108,6 +108,7 @@ impl Service {
         let asked = NewSession {
             id,
             generation: 1,
+            started_by: Some(caller.principal.id),
             environment: self.environment_or_default(request.environment.take()),
             limits: request.limits,
             caps: Some(caps),
@@ -354,6 +355,7 @@ impl Service {
         let again = NewSession {
             id,
             generation: lost.generation + 1,
+            started_by: Some(caller.principal.id),
             environment: lost.environment,
             // The operator may have lowered what it had.
             limits: lost.limits.capped_by(&caps.0).to_request(),
