@@ -721,3 +721,40 @@ async fn a_session_has_the_limits_it_was_opened_with_and_an_execution_may_lower_
     let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
     assert_eq!(refused.code.to_string(), "args.invalid");
 }
+
+// T200
+
+#[test]
+fn t200_a_long_execution_gives_way_to_short_ones_and_the_next_one_counts_anew() {
+    harness::in_a_process_of_its_own("limits::alone_cpu_priorities");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "looks at all cgroups of the program; t200_a_long_execution_gives_way runs it"]
+async fn alone_cpu_priorities() {
+    let engine = Engine::start(harness::config());
+    let session = open(&engine, "bare").await;
+    run_in(&engine, session, "print(1)").await;
+    assert_eq!(lowered_cpu_priorities(), 0, "after a short execution");
+    let long =
+        "import time\nend = time.process_time() + 0.6\nwhile time.process_time() < end: pass";
+    let ran = run_in(&engine, session, long).await;
+    assert_eq!(ran.status, ExecutionStatus::Succeeded);
+    assert_eq!(lowered_cpu_priorities(), 1, "after a long execution");
+    run_in(&engine, session, "print(1)").await;
+    assert_eq!(lowered_cpu_priorities(), 0, "after the next short execution");
+}
+
+/// How many sandboxes of this program have less than the default share of the CPU.
+fn lowered_cpu_priorities() -> usize {
+    let parents = harness::cgroups_of(std::process::id());
+    let groups = parents.iter().flat_map(|parent| std::fs::read_dir(parent).unwrap().flatten());
+    let shares = groups.filter_map(|group| {
+        let read = |name, default: u64| {
+            let text = std::fs::read_to_string(group.path().join(name)).ok()?;
+            Some(text.trim().parse::<u64>().unwrap() < default)
+        };
+        read("cpu.shares", 1024).or_else(|| read("cpu.weight", 100))
+    });
+    shares.filter(|lowered| *lowered).count()
+}

@@ -68,6 +68,16 @@ pub struct CgroupLimits {
     pub cpu_percent: u64,
 }
 
+/// The share of the CPU that a group gets while groups compete for it. Without competition it has
+/// no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuPriority {
+    /// The Linux default.
+    Short,
+    /// A tenth of that.
+    Long,
+}
+
 /// Resource usage of a group, as Linux counted it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupUsage {
@@ -447,6 +457,16 @@ impl Cgroup {
             oom_kills: self.counters.oom_kills.read(),
             forks_refused: self.counters.forks_refused.read(),
         }
+    }
+
+    pub fn set_cpu_priority(&self, priority: CpuPriority) -> io::Result<()> {
+        let (file, value) = match (self.version, priority) {
+            (CgroupVersion::V1, CpuPriority::Short) => ("cpu.shares", 1024),
+            (CgroupVersion::V1, CpuPriority::Long) => ("cpu.shares", 102),
+            (CgroupVersion::V2, CpuPriority::Short) => ("cpu.weight", 100),
+            (CgroupVersion::V2, CpuPriority::Long) => ("cpu.weight", 10),
+        };
+        self.write("cpu", file, value)
     }
 
     /// Removes the CPU quota of a group whose processes are about to be killed. If that fails, they

@@ -256,9 +256,14 @@ impl<'a> ExecutionMeter<'a> {
         if reading.unmeasured {
             return Some(Overrun::Unmeasured);
         }
-        let cpu = reading.cpu.saturating_sub(self.usage_before.cpu);
+        let cpu = self.cpu_used(reading);
         let over = self.overrun.is_none() && cpu > Duration::from_millis(self.limits.cpu_ms);
         over.then_some(Overrun::Cpu)
+    }
+
+    /// CPU time of this execution up to a reading.
+    pub(crate) fn cpu_used(&self, reading: &UsageReading) -> Duration {
+        reading.cpu.saturating_sub(self.usage_before.cpu)
     }
 
     /// What an execution is that was asked to end, or was not.

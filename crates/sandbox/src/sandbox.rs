@@ -15,6 +15,7 @@ use crate::stop_handle::StopHandle;
 use crate::usage::{self, IdleWatch, UsageMeter, UsageReading};
 use crate::value_room::ValueRoom;
 use crate::zygote_host::{self, PreparedJail, SpawnError, ZygoteHost, cgroup_limits};
+use jail::cgroup::CpuPriority;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use std::net::TcpListener;
@@ -122,6 +123,7 @@ pub struct Sandbox {
     listing: DirectoryListing,
     meter: UsageMeter,
     limits: Limits,
+    cpu_priority: CpuPriority,
     /// Whether there is another execution after the first.
     stays: bool,
     /// Only between executions: during one, the execution itself watches.
@@ -148,6 +150,7 @@ impl Sandbox {
                 OutputPipe::new(OutputStream::Stdout, stdout)?,
                 OutputPipe::new(OutputStream::Stderr, stderr)?,
             ],
+            cpu_priority: CpuPriority::Short,
             listing: DirectoryListing::default(),
             meter: UsageMeter::default(),
             limits: allowed,
@@ -221,6 +224,17 @@ impl Sandbox {
         Ok(())
     }
 
+    /// Changes the share of the CPU that its processes get beside those of other sandboxes. Where
+    /// no cgroup shares it out, and where Linux refuses, nothing changes, and nothing depends on it.
+    pub(crate) fn set_cpu_priority(&mut self, priority: CpuPriority) {
+        let group = self.jail.as_ref().and_then(|jail| jail.cgroup.as_ref());
+        if self.cpu_priority != priority
+            && group.is_some_and(|group| group.set_cpu_priority(priority).is_ok())
+        {
+            self.cpu_priority = priority;
+        }
+    }
+
     /// From here on it is there for more than one execution, and what the first leaves running goes on.
     pub fn stay(&mut self) {
         self.stays = true;
@@ -240,6 +254,7 @@ impl Sandbox {
         install: InstallCallback<'_>,
     ) -> ExitReport {
         self.idle_watch = None;
+        self.set_cpu_priority(CpuPriority::Short);
         let mut run = ExecutionMeter::new(limits, stopper, sink, room, self.meter.latest);
         let mut installs = InstallTracker::new(install);
         let mut cause =

@@ -11,12 +11,17 @@ use crate::install_tracker::{
 use crate::stop_handle::StopRequest;
 use crate::time_slice::TimeSlice;
 use crate::usage::{self, UsageReading};
+use jail::cgroup::CpuPriority;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout};
 
 /// A kernel ignores interrupts between requests, so that none hits what it was not meant for. One
 /// that comes before it can have taken the request up is held back for so long.
 const PICKUP_TIME: Duration = Duration::from_millis(50);
+
+/// CPU time after which an execution is a long one: others, which are over sooner than that, then
+/// come first where cores are scarce. Imports of what a zygote has not preloaded take less.
+const SHORT_CPU_MAX: Duration = Duration::from_millis(200);
 
 /// An answer that a kernel has asked for is small, and it waits for it.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -201,11 +206,14 @@ impl Sandbox {
     }
 
     async fn enforce_limits(
-        &self,
+        &mut self,
         reading: &UsageReading,
         run: &mut ExecutionMeter<'_>,
         installs: &mut InstallTracker<'_>,
     ) -> Result<(), ExitCause> {
+        if run.cpu_used(reading) > SHORT_CPU_MAX {
+            self.set_cpu_priority(CpuPriority::Long);
+        }
         match run.check_limits(reading) {
             None => Ok(()),
             Some(Overrun::Memory) => Err(ExitCause::MemoryLimit),
