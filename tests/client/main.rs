@@ -37,15 +37,32 @@ fn python() -> PathBuf {
         .arg(&requirements)
         .output();
     let installed = installed.unwrap();
-    assert!(installed.status.success(), "the package index is needed: {}", said(&installed));
+    assert!(installed.status.success(), "the package index is needed: {}", text_of(&installed));
     std::fs::copy(requirements, has).unwrap();
     python
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     [&output.stdout, &output.stderr]
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
         .concat()
+}
+
+/// `BELLJAR_REGENERATE=1` writes the synchronous client instead of comparing it.
+#[test]
+fn the_synchronous_client_is_generated_from_the_asynchronous_one() {
+    let pythons = engine::discover(&engine::HostSettings::from_env()).found;
+    assert!(!pythons.is_empty(), "there is no CPython to generate with");
+    for python in pythons {
+        let mut generator = Command::new(&python.executable);
+        generator.arg("generate_sync.py").current_dir(client());
+        if std::env::var_os("BELLJAR_REGENERATE").is_none() {
+            generator.arg("--check");
+        }
+        let output = generator.output().unwrap();
+        let executable = python.executable.display();
+        assert!(output.status.success(), "{executable}: {}", text_of(&output));
+    }
 }
 
 #[test]
@@ -62,5 +79,5 @@ fn the_python_client_keeps_its_promises() {
         .env_remove("BELLJAR_API_KEY")
         .output()
         .unwrap();
-    assert!(tested.status.success(), "{}", said(&tested));
+    assert!(tested.status.success(), "{}", text_of(&tested));
 }

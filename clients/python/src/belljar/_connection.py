@@ -1,4 +1,4 @@
-"""Where the server is and which key is sent to it: the same for both clients."""
+"""The address of the server and the API key: the same for both clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_URL = "http://127.0.0.1:7117"
 
 
 def options(url: str | None, api_key: str | None) -> dict[str, Any]:
-    """What an HTTP client is made with."""
+    """Arguments of the HTTP client."""
     address = httpx.URL(url or os.environ.get("BELLJAR_URL") or DEFAULT_URL)
     key = api_key or os.environ.get("BELLJAR_API_KEY")
     if not key:
@@ -25,13 +25,13 @@ def options(url: str | None, api_key: str | None) -> dict[str, Any]:
     return {
         "base_url": address,
         "headers": {"Authorization": f"Bearer {key}"},
-        # A proxy of the environment is not on the way to this machine, and must not see the key.
+        # A proxy from the environment must not see the key of a server on this machine.
         "trust_env": address.host not in ("127.0.0.1", "::1", "localhost"),
     }
 
 
-def request(plan: Plan[Any], files: ExitStack) -> dict[str, Any]:
-    """What is sent for a plan; files that are part of it stay open until they were sent."""
+def request_options(plan: Plan[Any], files: ExitStack) -> dict[str, Any]:
+    """Arguments of an HTTP request for a plan. Its files stay open until `files` is closed."""
 
     def opened(path: Path) -> IO[bytes]:
         return files.enter_context(path.open("rb"))
@@ -49,5 +49,5 @@ def request(plan: Plan[Any], files: ExitStack) -> dict[str, Any]:
 
 
 def partial(to: Path) -> Path:
-    """Where a download is until it is whole."""
+    """The path of a download until it is complete."""
     return to.with_name(to.name + ".part")

@@ -1,1 +1,1 @@
-"""The client that is awaited."""
+"""A client of the REST API."""

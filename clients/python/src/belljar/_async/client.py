@@ -1,4 +1,4 @@
-"""The whole API behind one object."""
+"""The client: every operation of the REST API."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .work import AsyncDocuments, AsyncExecutions, AsyncSessions
 
 
 class AsyncBelljar:
-    """A Belljar server, with methods that are awaited.
+    """A client of a Belljar server.
 
     `url` and `api_key` are taken from `BELLJAR_URL` and `BELLJAR_API_KEY` when not given.
     """
@@ -78,7 +78,7 @@ class AsyncBelljar:
         limits: LimitsRequest | None = None,
         integrations: Sequence[str] | None = None,
     ) -> Execution:
-        """Run code in a fresh sandbox. Code that fails is an answer too: look at `ok`."""
+        """Run code in a fresh sandbox. Code that raises is a result, too: check `ok`."""
         plan = executions.execute(
             code,
             environment=environment,
@@ -101,7 +101,7 @@ class AsyncBelljar:
         limits: LimitsRequest | None = None,
         integrations: Sequence[str] | None = None,
     ) -> AsyncStream:
-        """Run code in a fresh sandbox and watch it: iterate over the events."""
+        """Run code in a fresh sandbox and iterate over its events."""
         plan = executions.execute(
             code,
             environment=environment,
@@ -126,7 +126,7 @@ class AsyncBelljar:
         agent_id: str | None = None,
         keep: bool = False,
     ) -> AsyncSession:
-        """Open a session by `async with` or `await`, or the one that has this `key` already."""
+        """Open a session, or reuse the open one with this `key`. Use it with `async with`."""
         plan = sessions.open(
             environment=environment,
             key=key,
@@ -148,16 +148,16 @@ class AsyncBelljar:
         sandbox_id: str | None = None,
         max_rounds: int | None = None,
     ) -> CodeResult:
-        """Have a request in plain words carried out with code that a model writes."""
+        """Let a model write and run code for a request in plain words."""
         steps = runs.code_execution(request, documents, context, sandbox_id, max_rounds)
         return await self._transport.walk(steps)
 
     async def code_execution_result(self, execution_id: str) -> CodeResult:
-        """What came of it, or how far it has come."""
+        """The result of a code execution, or its status while it runs."""
         return await self._transport.send(runs.code_execution_result(execution_id))
 
     async def read(self, file: File | Artifact) -> bytes:
-        """The bytes of a file that an execution has left."""
+        """The bytes of a file that an execution wrote."""
         return await self._transport.send(files.asset(file))
 
     async def download(self, file: File | Artifact, to: str | PathLike[str]) -> Path:
@@ -166,7 +166,7 @@ class AsyncBelljar:
     def audit(
         self, *, action: str | None = None, principal: str | None = None
     ) -> AsyncIterator[AuditEntry]:
-        """Who did what, newest first."""
+        """Entries of the audit log, newest first."""
         return self._transport.pages(identity.audit(action, principal))
 
     def network_log(
@@ -177,7 +177,7 @@ class AsyncBelljar:
         host: str | None = None,
         allowed: bool | None = None,
     ) -> AsyncIterator[NetworkEntry]:
-        """Whom code has tried to reach, newest first."""
+        """Network connections that code attempted, newest first."""
         plan = network.log(execution_id, sandbox_id, host, allowed)
         return self._transport.pages(plan)
 
@@ -188,5 +188,5 @@ class AsyncBelljar:
         tool_id: str | None = None,
         agent_id: str | None = None,
     ) -> Explanation:
-        """What a call could reach, and why; nothing runs."""
+        """The hosts that a call may connect to, and why. Nothing runs."""
         return await self._transport.send(identity.explain(principal, tool_id, agent_id))

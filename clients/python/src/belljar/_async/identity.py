@@ -1,4 +1,4 @@
-"""Who may do what."""
+"""Workspaces, principals, keys, grants and preferences."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .transport import AsyncTransport
 
 
 class AsyncWorkspaces:
-    """For the operator of the server only."""
+    """Workspaces, for the operator of the server only."""
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
     async def create(self, name: str) -> NewWorkspace:
-        """The key of its owner is in the answer this once."""
+        """Create a workspace. Only this response has the key of its owner."""
         return await self._transport.send(identity.create_workspace(name))
 
     def list(self) -> AsyncIterator[Workspace]:
@@ -84,7 +84,7 @@ class AsyncKeys:
         rate_per_second: int | None = None,
         concurrency: int | None = None,
     ) -> Key:
-        """Its `secret` is in the answer this once."""
+        """Create a key. Only this response has its `secret`."""
         plan = identity.create_key(name, principal, expires_at, rate_per_second, concurrency)
         return await self._transport.send(plan)
 
@@ -102,7 +102,7 @@ class AsyncGrants:
     async def create(
         self, principal: str, privilege: Privilege, object_kind: ObjectKind, object_id: str
     ) -> Grant:
-        """`OWNERSHIP` of a tool or an agent is taken from whoever has it."""
+        """Grant a privilege. `OWNERSHIP`, by an owner of the workspace, replaces the owner."""
         plan = identity.create_grant(principal, privilege, object_kind, object_id)
         return await self._transport.send(plan)
 
@@ -120,7 +120,7 @@ class AsyncGrants:
 
 
 class AsyncPreferences:
-    """Of the caller."""
+    """Preferences of the caller."""
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport

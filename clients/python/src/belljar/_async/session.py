@@ -1,57 +1,29 @@
-"""An interpreter that remembers, with a working directory."""
+"""A sandbox that keeps its variables and files between executions."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from .._models import Execution, LimitsRequest, SessionFile, SessionFiles, SessionInfo
-from .._plan import Plan
+from .._models import Execution, LimitsRequest, SessionFile, SessionFiles
+from .._opening import AsyncOpenSession
 from .._requests import executions, sessions
 from .._requests.executions import Entry
 from .._requests.files import Input
 from .stream import AsyncStream
-from .transport import AsyncTransport
 
 
-class AsyncSession:
-    """Opened by `async with` or `await`.
-
-    Closed at the end of its `async with`, unless it is to be kept.
-    """
-
-    def __init__(
-        self, transport: AsyncTransport, opening: Plan[SessionInfo], *, keep: bool
-    ) -> None:
-        self._transport = transport
-        self._opening = opening
-        self._keep = keep
-        self._info: SessionInfo | None = None
-
-    @property
-    def info(self) -> SessionInfo:
-        """As it was when it was opened, reset or changed."""
-        if self._info is None:
-            raise RuntimeError("the session is not open: use it with `async with`, or await it")
-        return self._info
+class AsyncSession(AsyncOpenSession):
+    """An open session. It is closed at the end of its `async with`, unless `keep` is set."""
 
     @property
     def id(self) -> str:
         return self.info.sandbox_id
 
-    def __await__(self) -> Generator[Any, None, AsyncSession]:
-        return self._open().__await__()
-
     async def __aenter__(self) -> AsyncSession:
         return await self._open()
-
-    async def _open(self) -> AsyncSession:
-        if self._info is None:
-            self._info = await self._transport.send(self._opening)
-        return self
 
     async def __aexit__(
         self,
@@ -93,11 +65,11 @@ class AsyncSession:
         return AsyncStream(self._transport, plan)
 
     async def interrupt(self) -> bool:
-        """Stop what runs, as Ctrl-C would; tells whether anything ran."""
+        """Interrupt the running execution, as Ctrl-C does. Returns whether there was one."""
         return await self._transport.send(sessions.interrupt(self.id))
 
     async def reset(self) -> None:
-        """Begin again with nothing in it."""
+        """Replace the interpreter and the working directory with empty ones."""
         self._info = await self._transport.send(sessions.reset(self.id))
 
     async def update(
@@ -107,7 +79,7 @@ class AsyncSession:
         self._info = await self._transport.send(plan)
 
     async def close(self) -> None:
-        """Delete it, with all that is in it."""
+        """Delete the session with its variables and files."""
         await self._transport.send(sessions.close(self.id))
 
     async def files(self) -> SessionFiles:
@@ -120,11 +92,11 @@ class AsyncSession:
         return await self._transport.send(sessions.write(self.id, name, data))
 
     async def upload(self, path: str | PathLike[str], name: str | None = None) -> SessionFile:
-        """A local file into the working directory."""
+        """Copy a local file into the working directory."""
         return await self._transport.send(sessions.upload(self.id, path, name))
 
     async def download(self, name: str, to: str | PathLike[str]) -> Path:
-        """A file of the working directory to a local place."""
+        """Copy a file of the working directory to a local path."""
         return await self._transport.save(sessions.read(self.id, name), to)
 
     async def delete_file(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Tools, the agents that have them, and the people who are asked."""
+"""Tools, agents and approvals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .transport import AsyncTransport
 
 
 class AsyncTools:
-    """Wherever a tool is named, its name and its id are both good."""
+    """Tools. A tool is selected by its name or its id."""
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
@@ -43,7 +43,7 @@ class AsyncTools:
         environment: str | None = None,
         approval_action: ApprovalAction | None = None,
     ) -> Tool:
-        """From a function, from Python source, from a file, or from a definition."""
+        """Create a tool from a function, Python source, a file, or a definition."""
         asked = definition(
             source,
             name=name,
@@ -54,7 +54,7 @@ class AsyncTools:
         return await self._transport.send(tools.create(asked))
 
     async def validate(self, source: ToolSource, *, name: str | None = None) -> Validation:
-        """The contract, or everything that is wrong; nothing is kept."""
+        """Check a tool without storing it: its contract, or all its errors."""
         return await self._transport.send(tools.validate(definition(source, name=name)))
 
     def list(self) -> AsyncIterator[Tool]:
@@ -74,7 +74,7 @@ class AsyncTools:
         environment: str | None = None,
         approval_action: ApprovalAction | None = None,
     ) -> Tool:
-        """Change what is given; of a source, all but its name."""
+        """Change the given fields. A source may change everything but the name."""
         changes = tools.change(source, name, description, environment, approval_action)
         return await self._transport.walk(tools.found(tool, changes))
 
@@ -93,7 +93,7 @@ class AsyncTools:
         limits: LimitsRequest | None = None,
         **named: Any,
     ) -> Any:
-        """What the tool returns; raises `ExecutionError` or `ApprovalPending`."""
+        """Call a tool and return its value. Raises `ExecutionError` or `ApprovalPending`."""
         record = await self.run(
             tool,
             {**(arguments or {}), **named},
@@ -116,7 +116,7 @@ class AsyncTools:
         limits: LimitsRequest | None = None,
         **named: Any,
     ) -> Execution:
-        """The whole record of a call. Arguments are a mapping, or are named here one by one."""
+        """Call a tool and return the record. Arguments are a mapping or keyword arguments."""
         plan = tools.run(
             {**(arguments or {}), **named},
             agent_id=agent_id,
@@ -170,7 +170,7 @@ class AsyncAgents:
         await self._transport.send(agents.detach(agent_id, tool_id))
 
     async def set_approval(self, agent_id: str, tool_id: str, action: ApprovalAction) -> Binding:
-        """Whether calls of the tool by the agent run, are refused, or wait for a person."""
+        """Set whether the agent's calls of a tool run, are refused, or need an approval."""
         return await self._transport.send(agents.set_approval(agent_id, tool_id, action))
 
     async def run(
@@ -183,12 +183,12 @@ class AsyncAgents:
         documents: Iterable[Given] | None = None,
         confirmations: Mapping[str, Confirmation] | None = None,
     ) -> ChatResult:
-        """Have an agent answer; `confirmations` replies to its actions, each by its `actionId`."""
+        """Send a message to an agent; `confirmations` decides its actions, each by `actionId`."""
         steps = runs.agent_run(agent, message, cursor, key, documents, confirmations)
         return await self._transport.walk(steps)
 
     async def result(self, agent: str, execution_id: str) -> ChatResult:
-        """What the agent has answered, or how far it has come."""
+        """The answer of the agent, or the status of its run."""
         return await self._transport.walk(runs.agent_result(agent, execution_id))
 
 
@@ -205,7 +205,7 @@ class AsyncApprovals:
     async def allow(
         self, approval_id: str, *, scope: ApprovalScope | None = None, reason: str | None = None
     ) -> Approval:
-        """What was asked for begins at once. Whoever asked cannot answer."""
+        """Approve: the execution starts at once. The requester cannot decide it."""
         return await self._transport.send(approvals.decide(approval_id, "allow", scope, reason))
 
     async def deny(
@@ -214,5 +214,5 @@ class AsyncApprovals:
         return await self._transport.send(approvals.decide(approval_id, "deny", scope, reason))
 
     async def wait(self, approval_id: str, *, timeout: float | None = None) -> Approval:
-        """Until somebody has answered, or it is too late for an answer."""
+        """Wait until the approval is decided or has expired."""
         return await self._transport.walk(approvals.wait(approval_id, timeout))

@@ -1,25 +1,23 @@
-"""Sends plans, and awaits what comes of them."""
+"""Sends plans over HTTP and returns what the server answers."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
-from .._connection import options, partial, request
+from .._connection import options, partial
 from .._errors import BelljarError
 from .._events import Follow, ended_early
+from .._io import async_displayable, async_request, async_sleep, async_write
 from .._models import Event, Page
 from .._plan import Pause, Plan, Steps, answer, refusal, retry_seconds, unreachable
 
 T = TypeVar("T")
-
-PIECE_BYTES = 64 * 1024
 
 
 class AsyncTransport:
@@ -35,17 +33,14 @@ class AsyncTransport:
             response = await self._respond(plan)
             seconds = retry_seconds(plan, response, retries)
             if seconds is None:
-                return answer(plan, response)
-            await asyncio.sleep(seconds)
+                return async_displayable(self, answer(plan, response))
+            await async_sleep(seconds)
             retries += 1
 
     async def _respond(self, plan: Plan[Any]) -> httpx.Response:
         try:
             with ExitStack() as opened:
-                asked = request(plan, opened)
-                if isinstance(plan.body, Path):
-                    asked["content"] = _pieces(asked["content"])
-                return await self._http.request(**asked)
+                return await self._http.request(**async_request(plan, opened))
         except httpx.TransportError as error:
             raise unreachable(self._http.base_url, error) from error
 
@@ -58,7 +53,7 @@ class AsyncTransport:
                 result: T = end.value
                 return result
             if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
+                await async_sleep(step.seconds)
             else:
                 answered = await self.send(step)
 
@@ -77,11 +72,11 @@ class AsyncTransport:
                 async with self._opened(follow.plan()) as response:
                     async for piece in response.aiter_bytes():
                         for event in follow.hear(piece):
-                            yield event
+                            yield async_displayable(self, event)
                 if not follow.finished:
                     raise ended_early()
             except BelljarError as error:
-                await asyncio.sleep(follow.broken(error))
+                await async_sleep(follow.broken(error))
 
     async def save(self, plan: Plan[bytes], to: str | PathLike[str]) -> Path:
         target = Path(to)
@@ -90,7 +85,7 @@ class AsyncTransport:
             async with self._opened(plan) as response:
                 with part.open("wb") as file:
                     async for piece in response.aiter_bytes():
-                        await asyncio.to_thread(file.write, piece)
+                        await async_write(file, piece)
             return part.replace(target)
         finally:
             part.unlink(missing_ok=True)
@@ -99,15 +94,10 @@ class AsyncTransport:
     async def _opened(self, plan: Plan[Any]) -> AsyncIterator[httpx.Response]:
         try:
             with ExitStack() as opened:
-                async with self._http.stream(**request(plan, opened)) as response:
+                async with self._http.stream(**async_request(plan, opened)) as response:
                     if not response.is_success:
                         await response.aread()
                         raise refusal(response)
                     yield response
         except httpx.TransportError as error:
             raise unreachable(self._http.base_url, error) from error
-
-
-async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
-    while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
-        yield piece

@@ -1,4 +1,4 @@
-"""Executions, sessions and documents that the server knows of."""
+"""Executions, sessions and documents of the server."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from .._requests import executions, files, runs, sessions
 from .session import AsyncSession
 from .transport import AsyncTransport
 
+TraceText = Literal["ipynb", "html", "text"]
+
 
 class AsyncExecutions:
     def __init__(self, transport: AsyncTransport) -> None:
@@ -42,29 +44,27 @@ class AsyncExecutions:
         return await self._transport.send(executions.execution(execution_id))
 
     def events(self, execution_id: str) -> AsyncIterator[Event]:
-        """Every event from the first, until the run ends."""
+        """All events from the first until the execution ends."""
         return self._transport.follow(Follow(execution_id))
 
     async def wait(self, execution_id: str) -> Execution:
-        """The record, once the run is over."""
+        """The record, when the execution has ended."""
         async for _ in self.events(execution_id):
             pass
         return await self.get(execution_id)
 
     async def cancel(self, execution_id: str) -> bool:
-        """Tells whether there was something to stop."""
+        """Cancel the execution. Returns whether it was still running."""
         return await self._transport.send(executions.cancel(execution_id))
 
     @overload
     async def trace(self, execution_id: str, *, format: Literal["json"] = "json") -> Trace: ...
 
     @overload
-    async def trace(
-        self, execution_id: str, *, format: Literal["ipynb", "html", "text"]
-    ) -> str: ...
+    async def trace(self, execution_id: str, *, format: TraceText) -> str: ...
 
     async def trace(self, execution_id: str, *, format: TraceFormat = "json") -> Trace | str:
-        """Of a run of a model: all that was asked, said and run. All but `json` is text to keep."""
+        """The trace of an agent's run: messages, tool calls and code. Only `json` is parsed."""
         return await self._transport.send(runs.trace(execution_id, format))
 
 
@@ -81,7 +81,7 @@ class AsyncSessions:
         return await self._transport.send(sessions.session(sandbox_id))
 
     def attach(self, sandbox_id: str) -> AsyncSession:
-        """A session that is open already; it stays open. To be awaited."""
+        """Attach to an open session and leave it open. Use it with `async with`."""
         return AsyncSession(self._transport, sessions.session(sandbox_id), keep=True)
 
     async def close(self, sandbox_id: str) -> None:
@@ -96,8 +96,9 @@ class AsyncDocuments:
         return await self._transport.send(files.upload(path))
 
     async def fetch(self, urls: Iterable[str]) -> Sequence[Document]:
-        """The server fetches them, if it may."""
-        return (await self._transport.send(files.fetch(urls))).items
+        """Let the server fetch these URLs and store what it gets as documents."""
+        page = await self._transport.send(files.fetch(urls))
+        return page.items
 
     def list(self) -> AsyncIterator[Document]:
         return self._transport.pages(files.documents())

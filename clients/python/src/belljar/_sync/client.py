@@ -1,4 +1,5 @@
-"""The whole API behind one object."""
+# Generated from ../_async/client.py by generate_sync.py. Do not edit.
+"""The client: every operation of the REST API."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from .work import Documents, Executions, Sessions
 
 
 class Belljar:
-    """A Belljar server.
+    """A client of a Belljar server.
 
     `url` and `api_key` are taken from `BELLJAR_URL` and `BELLJAR_API_KEY` when not given.
     """
@@ -78,7 +79,7 @@ class Belljar:
         limits: LimitsRequest | None = None,
         integrations: Sequence[str] | None = None,
     ) -> Execution:
-        """Run code in a fresh sandbox. Code that fails is an answer too: look at `ok`."""
+        """Run code in a fresh sandbox. Code that raises is a result, too: check `ok`."""
         plan = executions.execute(
             code,
             environment=environment,
@@ -101,7 +102,7 @@ class Belljar:
         limits: LimitsRequest | None = None,
         integrations: Sequence[str] | None = None,
     ) -> Stream:
-        """Run code in a fresh sandbox and watch it: iterate over the events."""
+        """Run code in a fresh sandbox and iterate over its events."""
         plan = executions.execute(
             code,
             environment=environment,
@@ -126,7 +127,7 @@ class Belljar:
         agent_id: str | None = None,
         keep: bool = False,
     ) -> Session:
-        """Open a session, or the one that has this `key` already."""
+        """Open a session, or reuse the open one with this `key`. Use it with `with`."""
         plan = sessions.open(
             environment=environment,
             key=key,
@@ -148,16 +149,16 @@ class Belljar:
         sandbox_id: str | None = None,
         max_rounds: int | None = None,
     ) -> CodeResult:
-        """Have a request in plain words carried out with code that a model writes."""
+        """Let a model write and run code for a request in plain words."""
         steps = runs.code_execution(request, documents, context, sandbox_id, max_rounds)
         return self._transport.walk(steps)
 
     def code_execution_result(self, execution_id: str) -> CodeResult:
-        """What came of it, or how far it has come."""
+        """The result of a code execution, or its status while it runs."""
         return self._transport.send(runs.code_execution_result(execution_id))
 
     def read(self, file: File | Artifact) -> bytes:
-        """The bytes of a file that an execution has left."""
+        """The bytes of a file that an execution wrote."""
         return self._transport.send(files.asset(file))
 
     def download(self, file: File | Artifact, to: str | PathLike[str]) -> Path:
@@ -166,7 +167,7 @@ class Belljar:
     def audit(
         self, *, action: str | None = None, principal: str | None = None
     ) -> Iterator[AuditEntry]:
-        """Who did what, newest first."""
+        """Entries of the audit log, newest first."""
         return self._transport.pages(identity.audit(action, principal))
 
     def network_log(
@@ -177,7 +178,7 @@ class Belljar:
         host: str | None = None,
         allowed: bool | None = None,
     ) -> Iterator[NetworkEntry]:
-        """Whom code has tried to reach, newest first."""
+        """Network connections that code attempted, newest first."""
         plan = network.log(execution_id, sandbox_id, host, allowed)
         return self._transport.pages(plan)
 
@@ -188,5 +189,5 @@ class Belljar:
         tool_id: str | None = None,
         agent_id: str | None = None,
     ) -> Explanation:
-        """What a call could reach, and why; nothing runs."""
+        """The hosts that a call may connect to, and why. Nothing runs."""
         return self._transport.send(identity.explain(principal, tool_id, agent_id))

@@ -1,4 +1,5 @@
-"""Who may do what."""
+# Generated from ../_async/identity.py by generate_sync.py. Do not edit.
+"""Workspaces, principals, keys, grants and preferences."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ from .transport import Transport
 
 
 class Workspaces:
-    """For the operator of the server only."""
+    """Workspaces, for the operator of the server only."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     def create(self, name: str) -> NewWorkspace:
-        """The key of its owner is in the answer this once."""
+        """Create a workspace. Only this response has the key of its owner."""
         return self._transport.send(identity.create_workspace(name))
 
     def list(self) -> Iterator[Workspace]:
@@ -84,7 +85,7 @@ class Keys:
         rate_per_second: int | None = None,
         concurrency: int | None = None,
     ) -> Key:
-        """Its `secret` is in the answer this once."""
+        """Create a key. Only this response has its `secret`."""
         plan = identity.create_key(name, principal, expires_at, rate_per_second, concurrency)
         return self._transport.send(plan)
 
@@ -102,7 +103,7 @@ class Grants:
     def create(
         self, principal: str, privilege: Privilege, object_kind: ObjectKind, object_id: str
     ) -> Grant:
-        """`OWNERSHIP` of a tool or an agent is taken from whoever has it."""
+        """Grant a privilege. `OWNERSHIP`, by an owner of the workspace, replaces the owner."""
         plan = identity.create_grant(principal, privilege, object_kind, object_id)
         return self._transport.send(plan)
 
@@ -120,7 +121,7 @@ class Grants:
 
 
 class Preferences:
-    """Of the caller."""
+    """Preferences of the caller."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

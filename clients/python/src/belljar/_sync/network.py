@@ -1,4 +1,5 @@
-"""Whom code may talk to, and as whom."""
+# Generated from ../_async/network.py by generate_sync.py. Do not edit.
+"""Network rules, integrations and secrets."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from .transport import Transport
 
 
 class NetworkRules:
-    """Named lists of hosts and ports, which open nothing until an integration has them."""
+    """Named lists of hosts and ports. They allow nothing until an integration uses them."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -34,7 +35,7 @@ class NetworkRules:
         *,
         comment: str | None = None,
     ) -> NetworkRule:
-        """Felt by the next connection; the name stays."""
+        """Replace the rule. It applies to the next connection; the name stays."""
         plan = network.replace_rule(network_rule_id, name, value_list, comment)
         return self._transport.send(plan)
 
@@ -43,7 +44,7 @@ class NetworkRules:
 
 
 class Integrations:
-    """Permissions to leave a sandbox, made of rules, for code that names them."""
+    """Named sets of network rules that executions and sessions can request."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -77,7 +78,7 @@ class Integrations:
         enabled: bool | None = None,
         comment: str | None = None,
     ) -> Integration:
-        """Felt by the next connection; what is left out stays as it is."""
+        """Change the given fields, from the next connection on."""
         plan = network.update_integration(
             integration_id, allowed_network_rules, allowed_secrets, enabled, comment
         )
@@ -88,7 +89,7 @@ class Integrations:
 
 
 class Secrets:
-    """Values that are written and never read again."""
+    """Secrets. Their values can be written and not read."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -102,7 +103,7 @@ class Secrets:
         scope: SecretScope | None = None,
         comment: str | None = None,
     ) -> Secret:
-        """Without `inject`, a variable of that name, which code can read."""
+        """Create a secret. Without `inject` it is an environment variable, which code can read."""
         plan = network.create_secret(name, value, inject, scope, comment)
         return self._transport.send(plan)
 
@@ -120,12 +121,12 @@ class Secrets:
         inject: Inject | None = None,
         comment: str | None = None,
     ) -> Secret:
-        """A change of the place that the value is for needs the value again."""
+        """Change a secret. A change of its destination requires the value again."""
         return self._transport.send(network.update_secret(secret_id, value, inject, comment))
 
     def delete(self, secret_id: str) -> None:
         self._transport.send(network.delete_secret(secret_id))
 
     def rotate(self) -> int:
-        """For the operator: seals all values with a new key, and tells how many they are."""
+        """Encrypt all values with a new key and return their number. For the operator."""
         return self._transport.send(network.rotate_secrets())

@@ -1,4 +1,5 @@
-"""An interpreter that remembers, with a working directory."""
+# Generated from ../_async/session.py by generate_sync.py. Do not edit.
+"""A sandbox that keeps its variables and files between executions."""
 
 from __future__ import annotations
 
@@ -7,30 +8,23 @@ from os import PathLike
 from pathlib import Path
 from types import TracebackType
 
-from .._models import Execution, LimitsRequest, SessionFile, SessionFiles, SessionInfo
-from .._plan import Plan
+from .._models import Execution, LimitsRequest, SessionFile, SessionFiles
+from .._opening import OpenSession
 from .._requests import executions, sessions
 from .._requests.executions import Entry
 from .._requests.files import Input
 from .stream import Stream
-from .transport import Transport
 
 
-class Session:
-    """Closed at the end of its `with`, unless it is to be kept."""
-
-    def __init__(self, transport: Transport, opening: Plan[SessionInfo], *, keep: bool) -> None:
-        self._transport = transport
-        self._keep = keep
-        self.info = transport.send(opening)
-        """As it was when it was opened, reset or changed."""
+class Session(OpenSession):
+    """An open session. It is closed at the end of its `with`, unless `keep` is set."""
 
     @property
     def id(self) -> str:
         return self.info.sandbox_id
 
     def __enter__(self) -> Session:
-        return self
+        return self._open()
 
     def __exit__(
         self,
@@ -72,21 +66,21 @@ class Session:
         return Stream(self._transport, plan)
 
     def interrupt(self) -> bool:
-        """Stop what runs, as Ctrl-C would; tells whether anything ran."""
+        """Interrupt the running execution, as Ctrl-C does. Returns whether there was one."""
         return self._transport.send(sessions.interrupt(self.id))
 
     def reset(self) -> None:
-        """Begin again with nothing in it."""
-        self.info = self._transport.send(sessions.reset(self.id))
+        """Replace the interpreter and the working directory with empty ones."""
+        self._info = self._transport.send(sessions.reset(self.id))
 
     def update(
         self, *, name: str | None = None, key: str | None = None, idle_seconds: int | None = None
     ) -> None:
         plan = sessions.update(self.id, name=name, key=key, idle_seconds=idle_seconds)
-        self.info = self._transport.send(plan)
+        self._info = self._transport.send(plan)
 
     def close(self) -> None:
-        """Delete it, with all that is in it."""
+        """Delete the session with its variables and files."""
         self._transport.send(sessions.close(self.id))
 
     def files(self) -> SessionFiles:
@@ -99,11 +93,11 @@ class Session:
         return self._transport.send(sessions.write(self.id, name, data))
 
     def upload(self, path: str | PathLike[str], name: str | None = None) -> SessionFile:
-        """A local file into the working directory."""
+        """Copy a local file into the working directory."""
         return self._transport.send(sessions.upload(self.id, path, name))
 
     def download(self, name: str, to: str | PathLike[str]) -> Path:
-        """A file of the working directory to a local place."""
+        """Copy a file of the working directory to a local path."""
         return self._transport.save(sessions.read(self.id, name), to)
 
     def delete_file(self, name: str) -> None:

@@ -1,4 +1,5 @@
-"""A run that is watched while it happens."""
+# Generated from ../_async/stream.py by generate_sync.py. Do not edit.
+"""A run whose events are read while it happens."""
 
 from __future__ import annotations
 
@@ -6,45 +7,40 @@ from collections.abc import Iterator
 
 from .._events import Follow
 from .._models import Event, Execution
-from .._plan import Plan
+from .._opening import STOPPED, StartedRun
 from .._requests import executions
-from .transport import Transport
 
 
-class Stream:
+class Stream(StartedRun):
     """Events of a run, in order, whatever happens to the connection.
 
     Leaving the loop before the last event cancels the run.
     """
 
-    def __init__(self, transport: Transport, run: Plan[Execution]) -> None:
-        self._transport = transport
-        self._follow = Follow(transport.send(run.later()).id)
-
-    @property
-    def execution_id(self) -> str:
-        return self._follow.execution_id
-
     def __iter__(self) -> Iterator[Event]:
+        follow = self._start()
         try:
-            yield from self._transport.follow(self._follow)
-        except (GeneratorExit, KeyboardInterrupt):
-            self._give_up()
+            for event in self._transport.follow(follow):
+                yield event
+        except STOPPED:
+            self._stop(follow)
             raise
 
-    def _give_up(self) -> None:
-        """Back when the run is over, so that its session is free again."""
-        if not self._follow.finished:
+    def _stop(self, follow: Follow) -> None:
+        """Cancel the run and return when it has ended, so that its session is free again."""
+        if not follow.finished:
             self.cancel()
-        for _ in self._transport.follow(self._follow):
+        for _ in self._transport.follow(follow):
             pass
 
     def cancel(self) -> bool:
-        """Tells whether there was something to stop."""
-        return self._transport.send(executions.cancel(self.execution_id))
+        """Cancel the run. Returns whether it was still running."""
+        follow = self._start()
+        return self._transport.send(executions.cancel(follow.execution_id))
 
     def result(self) -> Execution:
-        """The whole record, once the run is over."""
+        """The complete record, when the run has ended."""
         for _ in self:
             pass
-        return self._transport.send(executions.execution(self.execution_id))
+        follow = self._start()
+        return self._transport.send(executions.execution(follow.execution_id))

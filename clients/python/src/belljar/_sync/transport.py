@@ -1,9 +1,8 @@
-"""Sends plans, and waits for what comes of them."""
+# Generated from ../_async/transport.py by generate_sync.py. Do not edit.
+"""Sends plans over HTTP and returns what the server answers."""
 
 from __future__ import annotations
 
-import functools
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from os import PathLike
@@ -12,12 +11,12 @@ from typing import Any, TypeVar
 
 import httpx
 
-from .._connection import options, partial, request
+from .._connection import options, partial
 from .._errors import BelljarError
 from .._events import Follow, ended_early
-from .._models import Event, Execution, File, Page
+from .._io import displayable, request, sleep, write
+from .._models import Event, Page
 from .._plan import Pause, Plan, Steps, answer, refusal, retry_seconds, unreachable
-from .._requests import files
 
 T = TypeVar("T")
 
@@ -35,8 +34,8 @@ class Transport:
             response = self._respond(plan)
             seconds = retry_seconds(plan, response, retries)
             if seconds is None:
-                return self._shown(answer(plan, response))
-            time.sleep(seconds)
+                return displayable(self, answer(plan, response))
+            sleep(seconds)
             retries += 1
 
     def _respond(self, plan: Plan[Any]) -> httpx.Response:
@@ -45,18 +44,6 @@ class Transport:
                 return self._http.request(**request(plan, opened))
         except httpx.TransportError as error:
             raise unreachable(self._http.base_url, error) from error
-
-    def _shown(self, answered: T) -> T:
-        """Files that are images can show themselves from here on."""
-        if isinstance(answered, Execution):
-            for file in answered.files:
-                self._shown(file)
-        elif isinstance(answered, File) and answered.url:
-            answered._load = functools.partial(self._load, answered)
-        return answered
-
-    def _load(self, file: File) -> bytes:
-        return self.send(files.asset(file))
 
     def walk(self, steps: Steps[T]) -> T:
         answered: Any = None
@@ -67,14 +54,15 @@ class Transport:
                 result: T = end.value
                 return result
             if isinstance(step, Pause):
-                time.sleep(step.seconds)
+                sleep(step.seconds)
             else:
                 answered = self.send(step)
 
     def pages(self, plan: Plan[Page[T]]) -> Iterator[T]:
         while True:
             page = self.send(plan)
-            yield from page.items
+            for item in page.items:
+                yield item
             if page.next_cursor is None:
                 return
             plan = plan.after(page.next_cursor)
@@ -85,19 +73,20 @@ class Transport:
                 with self._opened(follow.plan()) as response:
                     for piece in response.iter_bytes():
                         for event in follow.hear(piece):
-                            yield self._shown(event)
+                            yield displayable(self, event)
                 if not follow.finished:
                     raise ended_early()
             except BelljarError as error:
-                time.sleep(follow.broken(error))
+                sleep(follow.broken(error))
 
     def save(self, plan: Plan[bytes], to: str | PathLike[str]) -> Path:
         target = Path(to)
         part = partial(target)
         try:
-            with self._opened(plan) as response, part.open("wb") as file:
-                for piece in response.iter_bytes():
-                    file.write(piece)
+            with self._opened(plan) as response:
+                with part.open("wb") as file:
+                    for piece in response.iter_bytes():
+                        write(file, piece)
             return part.replace(target)
         finally:
             part.unlink(missing_ok=True)
@@ -105,10 +94,11 @@ class Transport:
     @contextmanager
     def _opened(self, plan: Plan[Any]) -> Iterator[httpx.Response]:
         try:
-            with ExitStack() as opened, self._http.stream(**request(plan, opened)) as response:
-                if not response.is_success:
-                    response.read()
-                    raise refusal(response)
-                yield response
+            with ExitStack() as opened:
+                with self._http.stream(**request(plan, opened)) as response:
+                    if not response.is_success:
+                        response.read()
+                        raise refusal(response)
+                    yield response
         except httpx.TransportError as error:
             raise unreachable(self._http.base_url, error) from error

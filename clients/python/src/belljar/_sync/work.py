@@ -1,4 +1,5 @@
-"""Executions, sessions and documents that the server knows of."""
+# Generated from ../_async/work.py by generate_sync.py. Do not edit.
+"""Executions, sessions and documents of the server."""
 
 from __future__ import annotations
 
@@ -22,6 +23,8 @@ from .._requests import executions, files, runs, sessions
 from .session import Session
 from .transport import Transport
 
+TraceText = Literal["ipynb", "html", "text"]
+
 
 class Executions:
     def __init__(self, transport: Transport) -> None:
@@ -42,27 +45,27 @@ class Executions:
         return self._transport.send(executions.execution(execution_id))
 
     def events(self, execution_id: str) -> Iterator[Event]:
-        """Every event from the first, until the run ends."""
+        """All events from the first until the execution ends."""
         return self._transport.follow(Follow(execution_id))
 
     def wait(self, execution_id: str) -> Execution:
-        """The record, once the run is over."""
+        """The record, when the execution has ended."""
         for _ in self.events(execution_id):
             pass
         return self.get(execution_id)
 
     def cancel(self, execution_id: str) -> bool:
-        """Tells whether there was something to stop."""
+        """Cancel the execution. Returns whether it was still running."""
         return self._transport.send(executions.cancel(execution_id))
 
     @overload
     def trace(self, execution_id: str, *, format: Literal["json"] = "json") -> Trace: ...
 
     @overload
-    def trace(self, execution_id: str, *, format: Literal["ipynb", "html", "text"]) -> str: ...
+    def trace(self, execution_id: str, *, format: TraceText) -> str: ...
 
     def trace(self, execution_id: str, *, format: TraceFormat = "json") -> Trace | str:
-        """Of a run of a model: all that was asked, said and run. All but `json` is text to keep."""
+        """The trace of an agent's run: messages, tool calls and code. Only `json` is parsed."""
         return self._transport.send(runs.trace(execution_id, format))
 
 
@@ -79,7 +82,7 @@ class Sessions:
         return self._transport.send(sessions.session(sandbox_id))
 
     def attach(self, sandbox_id: str) -> Session:
-        """A session that is open already; it stays open."""
+        """Attach to an open session and leave it open. Use it with `with`."""
         return Session(self._transport, sessions.session(sandbox_id), keep=True)
 
     def close(self, sandbox_id: str) -> None:
@@ -94,8 +97,9 @@ class Documents:
         return self._transport.send(files.upload(path))
 
     def fetch(self, urls: Iterable[str]) -> Sequence[Document]:
-        """The server fetches them, if it may."""
-        return self._transport.send(files.fetch(urls)).items
+        """Let the server fetch these URLs and store what it gets as documents."""
+        page = self._transport.send(files.fetch(urls))
+        return page.items
 
     def list(self) -> Iterator[Document]:
         return self._transport.pages(files.documents())
