@@ -2,11 +2,9 @@
 //! What is installed comes from the real index.
 
 use crate::harness;
-use crate::world::{Api, World, printed};
+use crate::world::{Api, OrdinaryUser, World, printed};
 use serde_json::{Value, json};
-use std::fs::Permissions;
 use std::net::TcpListener;
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
@@ -15,8 +13,6 @@ use std::time::{Duration, Instant};
 const PYPI: &str = "SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY";
 /// What a session with the right to install is used in: it has packages, and an index.
 const ENVIRONMENT: &str = "default";
-/// Who owns nothing else on this machine.
-const NOBODY: u32 = 65_534;
 
 /// A server, and the environment built: that takes longer than a request waits.
 async fn world() -> World {
@@ -310,26 +306,14 @@ async fn nor_where_the_server_is_started_by_an_ordinary_user() {
     if !rustix::process::geteuid().is_root() {
         return; // the test before this one has shown it
     }
-    let home = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
-    chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-    let definition = home.path().join("open.toml");
+    let user = OrdinaryUser::new();
+    let definition = user.home.path().join("open.toml");
     std::fs::write(&definition, "name = \"open\"\nindex = \"pypi\"\n").unwrap();
-    let at = home.path().display();
-    let settings = [
-        format!("HOME={at}"),
-        format!("BELLJAR_DATA={at}/data"),
-        format!("BELLJAR_RECORDS={at}/records"),
-    ];
-    let mut program: Vec<&str> = vec!["env"];
-    program.extend(settings.iter().map(String::as_str));
-    let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
-    program.extend(["setpriv", &user, &group, "--clear-groups"]);
-    let mut build = Command::new(program[0]);
-    build.args(&program[1..]).arg(harness::binary()).args(["env", "build"]).arg(&definition);
+    let mut build = Command::new(&user.program[0]);
+    build.args(&user.program[1..]).arg(harness::binary()).args(["env", "build"]).arg(&definition);
     let built = build.output().unwrap();
     assert!(built.status.success(), "{}", harness::stderr(&built));
-    let world = World::under(&program, &[]).await;
+    let world = user.world(&[]).await;
     let bot = agent_in(&world.owner, "bot", "open", json!([PYPI])).await;
     kept_apart(&world.owner, &bot).await;
 }

@@ -12,7 +12,9 @@ use crate::harness;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Once;
@@ -159,6 +161,39 @@ impl World {
         let key = json!({"name": name, "principal": principal["id"]});
         let key = self.owner.post("/v1/keys", key).await;
         self.api(key["secret"].as_str().unwrap())
+    }
+}
+
+/// `nobody`, who owns nothing else on this machine.
+const NOBODY: u32 = 65_534;
+
+/// A directory of an ordinary user, and the words that start a program as that user with its data there.
+/// Where the tests are not run by root, that is whoever runs them.
+pub struct OrdinaryUser {
+    pub home: TempDir,
+    pub program: Vec<String>,
+}
+
+impl OrdinaryUser {
+    pub fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let at = home.path().display();
+        let mut program = vec!["env".to_owned(), format!("HOME={at}")];
+        program.extend([format!("BELLJAR_DATA={at}/data"), format!("BELLJAR_RECORDS={at}/records")]);
+        if rustix::process::geteuid().is_root() {
+            std::fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
+            chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+            let user = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
+            program.push("setpriv".to_owned());
+            program.extend(user.into_iter().chain(["--clear-groups".to_owned()]));
+        }
+        Self { home, program }
+    }
+
+    /// A server of that user.
+    pub async fn world(&self, options: &[&str]) -> World {
+        let words: Vec<&str> = self.program.iter().map(String::as_str).collect();
+        World::under(&words, options).await
     }
 }
 
