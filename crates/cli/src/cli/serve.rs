@@ -1,18 +1,20 @@
 //! `belljar serve`: runs the server.
 //!
 //! An option comes from the command line, its environment variable, the configuration file or its
-//! default, in this order. Each option is defined once, in [`ServeOptions`].
+//! default, in this order. [`options`] defines each option once, [`config`] has the defaults.
 
 mod config;
 mod extra_packages;
+mod options;
 mod telemetry;
 
 pub(super) use config::TASK_SECONDS;
+pub(super) use options::Args;
 
 use super::{CliError, engine_args};
 use agent::{Agents, Models};
 use api::{AllowedHosts, AppState};
-use config::{ServeConfig, ServeOptions};
+use config::ServeConfig;
 use mcp::{McpOptions, McpServer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use service::{Service, StartedService};
@@ -33,69 +35,63 @@ const DESCRIPTORS_MAX: u64 = 65_536;
 /// then.
 const RESPONSE_DRAIN_MAX: Duration = Duration::from_secs(3);
 
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(flatten)]
-    options: ServeOptions,
-}
-
 /// Reports invalid options as plain text. After that every line on standard error is one JSON
 /// object, also for a failed start.
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
-    let resolved = args.options.resolve()?;
+    let config = ServeConfig::resolve(args)?;
     let runtime = engine_args::build_runtime()?;
-    let telemetry = telemetry::init_telemetry(&resolved)?;
-    let served = extra_packages::add_extra_packages(resolved).and_then(|resolved| {
+    let telemetry = telemetry::init_telemetry(&config)?;
+    let served = extra_packages::add_extra_packages(config).and_then(|config| {
         raise_fd_limit();
-        runtime.block_on(serve(resolved))
+        runtime.block_on(serve(config))
     });
     drop(telemetry);
-    Ok(served.unwrap_or_else(|failure| telemetry::log_failure(&failure)))
+    Ok(served.unwrap_or_else(|error| telemetry::log_failure(&error)))
 }
 
-async fn serve(resolved: ServeConfig) -> Result<ExitCode, CliError> {
-    let listener = listen(resolved.listen).map_err(|error| {
-        let address = resolved.listen;
-        let message = format!("{address} cannot be listened on: {error}");
-        CliError::internal(format!("{message} (--listen ADDRESS:PORT names another)"))
+async fn serve(config: ServeConfig) -> Result<ExitCode, CliError> {
+    let listener = listen(config.listen).map_err(|error| {
+        let address = config.listen;
+        CliError::internal(format!(
+            "cannot listen on {address}: {error} (choose another address with --listen)"
+        ))
     })?;
     let address = listener.local_addr().map_err(|error| CliError::internal(error.to_string()))?;
-    let oauth = resolved.oauth.as_ref();
-    let issuer = oauth.map(|it| it.issuer(address, &resolved.public_hosts)).transpose()?;
+    let oauth = config.oauth.as_ref();
+    let issuer = oauth.map(|it| it.issuer(address, &config.public_hosts)).transpose()?;
     let resource = issuer.as_ref().map(api::ProtectedResource::new);
-    let config = service::Config { issuer, ..resolved.service.clone() };
-    let started = Service::start(config, resolved.engine.clone());
+    let service_config = service::Config { issuer, ..config.service };
+    let started = Service::start(service_config, config.engine);
     let StartedService { service, owner_key } =
         started.await.map_err(|error| CliError::internal(error.to_string()))?;
     if let Some(key) = owner_key {
-        // Before anything else can go wrong: it is made once, and a start that fails is no loss.
+        // First, so that a later failure of the start does not lose the key: it exists only once.
         print_key_once(key.reveal());
     }
     // Before the server accepts requests, so that a failed build is reported now and not to the
     // first user.
     service.prepare_environment(telemetry::log_progress()).await?;
-    let names = AllowedHosts::new(address, &resolved.public_hosts);
+    let hosts = AllowedHosts::new(address, &config.public_hosts);
     let metrics = telemetry::install_metrics()?;
-    let models =
-        Models::new(resolved.models).map_err(|error| CliError::usage(error.to_string()))?;
-    let agents = Agents::new(Arc::clone(&service), models, resolved.skills);
+    let models = Models::new(config.models).map_err(|error| CliError::usage(error.to_string()))?;
+    let agents = Agents::new(Arc::clone(&service), models, config.skills);
     let app = AppState::new(
         Arc::clone(&service),
         Arc::clone(&agents),
-        names,
-        resolved.bounds,
+        hosts,
+        config.request_limits,
         metrics,
         resource,
     );
     print_address(&format!("http://{address}"));
-    let manners =
-        McpOptions { task_after: resolved.task_after, base_url: Some(format!("http://{address}")) };
-    let router = api::router(app, McpServer::new(agents, None, manners));
+    let options =
+        McpOptions { task_after: config.task_after, base_url: Some(format!("http://{address}")) };
+    let router = api::router(app, McpServer::new(agents, None, options));
     // The listener stays open while executions drain: clients get their responses and read records,
     // and new work is rejected with an error.
     let stopped = async {
         shutdown_signal().await;
-        service.stop(resolved.drain).await;
+        service.stop(config.drain).await;
     };
     api::serve(listener, router, stopped, RESPONSE_DRAIN_MAX, fd_limit()).await;
     Ok(ExitCode::SUCCESS)
@@ -124,12 +120,12 @@ pub(super) fn fd_limit() -> usize {
 }
 
 fn print_key_once(key: &str) {
-    print_lines(&format!("The owner's key, shown this once:\n{key}"));
+    print_lines(&format!("API key of the owner (shown only once):\n{key}"));
 }
 
 /// Prints the last lines to standard output; everything later is a log on standard error.
 fn print_address(address: &str) {
-    print_lines(&format!("Belljar listens on {address}\nThe API is explained at {address}/docs"));
+    print_lines(&format!("Belljar listens on {address}\nAPI documentation: {address}/docs"));
 }
 
 fn print_lines(lines: &str) {
@@ -154,9 +150,10 @@ pub(super) async fn shutdown_signal() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
+    use options::ServeOptions;
 
-    #[derive(Debug, clap::Parser)]
+    #[derive(Debug, Parser)]
     struct Serve {
         #[command(flatten)]
         args: Args,

@@ -52,14 +52,13 @@ fn split_requirements(text: &str) -> Vec<String> {
 
 /// Replaces the default environment by one that also has these packages, and allows their modules
 /// to be imported.
-pub(super) fn add_extra_packages(mut resolved: ServeConfig) -> Result<ServeConfig, CliError> {
-    let Some(ExtraPackages(packages)) = resolved.packages.take().filter(|it| !it.0.is_empty())
-    else {
-        return Ok(resolved);
+pub(super) fn add_extra_packages(mut config: ServeConfig) -> Result<ServeConfig, CliError> {
+    let Some(ExtraPackages(packages)) = config.packages.take().filter(|it| !it.0.is_empty()) else {
+        return Ok(config);
     };
-    let environments = Environments::open(&resolved.engine.data).map_err(build_error)?;
-    let mut base = environments.find(&resolved.service.environment).map_err(build_error)?;
-    base.python = base.python.or_else(|| resolved.engine.python.clone());
+    let environments = Environments::open(&config.engine.data).map_err(build_error)?;
+    let mut base = environments.find(&config.service.environment).map_err(build_error)?;
+    base.python = base.python.or_else(|| config.engine.python.clone());
     let name = Name::for_extended(&base, &packages);
     let mut show = telemetry::log_progress();
     let built = match environments.find(name.as_str()) {
@@ -81,11 +80,11 @@ pub(super) fn add_extra_packages(mut resolved: ServeConfig) -> Result<ServeConfi
         let place = built.site_packages();
         CliError::internal(format!("{} cannot be read: {error}", place.display()))
     })?;
-    if let Some(imports) = &mut resolved.engine.imports {
+    if let Some(imports) = &mut config.engine.imports {
         imports.extend(modules);
     }
-    resolved.service.environment = name.to_string();
-    Ok(resolved)
+    config.service.environment = name.to_string();
+    Ok(config)
 }
 
 #[cfg(test)]

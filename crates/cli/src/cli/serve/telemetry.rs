@@ -30,9 +30,9 @@ impl Drop for Telemetry {
     }
 }
 
-pub(super) fn init_telemetry(resolved: &ServeConfig) -> Result<Telemetry, CliError> {
-    let filter = EnvFilter::try_new(&resolved.log)
-        .map_err(|error| CliError::usage(format!("--log {}: {error}", resolved.log)))?;
+pub(super) fn init_telemetry(config: &ServeConfig) -> Result<Telemetry, CliError> {
+    let filter = EnvFilter::try_new(&config.log)
+        .map_err(|error| CliError::usage(format!("--log {}: {error}", config.log)))?;
     let lines = tracing_subscriber::fmt::layer()
         .json()
         .flatten_event(true)
@@ -40,7 +40,7 @@ pub(super) fn init_telemetry(resolved: &ServeConfig) -> Result<Telemetry, CliErr
         .with_span_list(false)
         .with_writer(std::io::stderr)
         .with_filter(filter);
-    let provider = resolved.otlp_endpoint.as_deref().map(trace_provider).transpose()?;
+    let provider = config.otlp_endpoint.as_deref().map(trace_provider).transpose()?;
     let sent = provider
         .as_ref()
         .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("belljar")))
@@ -64,10 +64,10 @@ pub(super) fn log_progress() -> impl FnMut(Progress) + Send + 'static {
 }
 
 /// Logs why the server ended, as the last line.
-pub(super) fn log_failure(failure: &CliError) -> ExitCode {
-    let details = failure.details.join("; ");
-    tracing::error!(error = %failure, details, "belljar serve failed");
-    ExitCode::from(failure.exit)
+pub(super) fn log_failure(error: &CliError) -> ExitCode {
+    let details = error.details.join("; ");
+    tracing::error!(%error, details, "belljar serve failed");
+    ExitCode::from(error.exit)
 }
 
 fn trace_provider(endpoint: &str) -> Result<SdkTracerProvider, CliError> {
