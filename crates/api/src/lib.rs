@@ -10,6 +10,7 @@ mod files;
 mod guard;
 mod idempotency;
 mod idle_connections;
+mod in_process;
 mod json_or_file;
 mod listener;
 mod mcp_sessions;
@@ -28,6 +29,7 @@ mod trace_format;
 mod unread_body;
 
 pub use guard::AllowedHosts;
+pub use in_process::InProcessApi;
 pub use listener::serve;
 pub use openapi::document;
 pub use protected_resource::ProtectedResource;

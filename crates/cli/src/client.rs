@@ -1,4 +1,4 @@
-//! A client of the REST API, for the commands that connect to a server.
+//! A client of the REST API: of a server over HTTP, or of the service embedded in this process.
 //!
 //! A request is an [`ApiRequest`], which is built first and sent afterwards. The key is only sent
 //! to the configured server: redirects are not followed. Every status other than success is an
@@ -8,8 +8,9 @@ mod sse;
 
 pub(crate) use sse::EventStream;
 
+use api::InProcessApi;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Body, Method, Request, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -133,29 +134,51 @@ impl std::fmt::Display for ApiProblem {
     }
 }
 
-/// A connection to one server with one API key.
+/// A client of one server, or of the embedded service, with one API key.
 #[derive(Debug)]
 pub(crate) struct ApiClient {
     http: reqwest::Client,
+    transport: Transport,
+    /// URL of the server, without a slash at the end.
     server: String,
+    authorization: HeaderValue,
+}
+
+/// How requests reach the API.
+#[derive(Debug)]
+enum Transport {
+    Network,
+    InProcess(InProcessApi),
 }
 
 impl ApiClient {
     pub(crate) fn new(server: &str, key: &str) -> Result<Self, ClientError> {
+        Self::with_transport(Transport::Network, server, key)
+    }
+
+    /// Creates a client of the API of this process, which expects `server` as its host.
+    pub(crate) fn in_process(
+        api: InProcessApi,
+        server: &str,
+        key: &str,
+    ) -> Result<Self, ClientError> {
+        Self::with_transport(Transport::InProcess(api), server, key)
+    }
+
+    fn with_transport(transport: Transport, server: &str, key: &str) -> Result<Self, ClientError> {
         let url = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let url = url.ok_or_else(|| ClientError::Address(server.to_owned()))?;
-        let mut bearer =
+        let mut authorization =
             HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| ClientError::Key)?;
-        bearer.set_sensitive(true);
+        authorization.set_sensitive(true);
         let builder = reqwest::Client::builder()
-            .default_headers([(AUTHORIZATION, bearer)].into_iter().collect())
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT);
         // A network proxy cannot reach this machine.
         let builder = if is_loopback(&url) { builder.no_proxy() } else { builder };
         let server = server.trim_end_matches('/').to_owned();
         let http = builder.build().map_err(|error| unreachable_error(&server, &error))?;
-        Ok(Self { http, server })
+        Ok(Self { http, transport, server, authorization })
     }
 
     /// Sends a request and returns the response with any status.
@@ -165,8 +188,14 @@ impl ApiClient {
         let mark = if query.is_empty() { "" } else { "?" };
         let url = format!("{}{}{mark}{query}", self.server, call.path);
         let request = self.http.request(call.method, url);
+        let request = request.header(AUTHORIZATION, self.authorization.clone());
         let request = with_body(request, call.body).await?.headers(call.headers);
-        request.send().await.map_err(|error| unreachable_error(&self.server, &error))
+        let request = request.build().map_err(|error| unreachable_error(&self.server, &error))?;
+        let response = match &self.transport {
+            Transport::Network => self.http.execute(request).await,
+            Transport::InProcess(api) => send_in_process(api, request).await,
+        };
+        response.map_err(|error| unreachable_error(&self.server, &error))
     }
 
     /// Sends a request and returns a successful response, or an error.
@@ -228,6 +257,11 @@ impl ApiClient {
             }
         }
     }
+}
+
+async fn send_in_process(api: &InProcessApi, request: Request) -> reqwest::Result<Response> {
+    let response = api.send(request.try_into()?).await;
+    Ok(response.map(|body| Body::wrap_stream(body.into_data_stream())).into())
 }
 
 async fn with_body(

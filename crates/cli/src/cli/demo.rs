@@ -67,7 +67,7 @@ async fn run_example(args: &Args, given: &Path, out: PathBuf) -> Result<ExitCode
     let models = ModelSettings { default: Some(script), ..ModelSettings::default() };
     let own = EmbeddedService::start(&args.engine, Vec::new(), models).await?;
     own.service.prepare_environment(progress::progress_printer()).await?;
-    let client = own.client().await?;
+    let client = own.client()?;
     let played = run_agent(args, &client, given, &out).await;
     own.service.stop(DRAIN_TIME).await;
     let result = played?;

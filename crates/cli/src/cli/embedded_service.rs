@@ -1,10 +1,10 @@
 //! An embedded service for one client or one command. Its records are deleted when it ends.
 
+use super::CliError;
 use super::engine_args::EngineArgs;
-use super::{CliError, serve};
 use crate::client::ApiClient;
 use agent::{Agents, ModelSettings, Models};
-use api::{AllowedHosts, AppState, RequestLimits};
+use api::{AllowedHosts, AppState, InProcessApi, RequestLimits};
 use mcp::{McpCaller, McpOptions, McpServer};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use service::{Config, Service, StartedService};
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Any free loopback port.
-const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// Value of the Host header of requests inside this process. Nothing listens there.
+const HOST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Directory of the records of all clients, with one subdirectory per client.
 const RECORDS_DIRECTORY: &str = "mcp";
 /// Maximum age of records without a lock that another process may still be creating.
@@ -66,23 +66,17 @@ impl EmbeddedService {
         Ok(Self { service, agents, caller: asker, key, _records: records })
     }
 
-    /// Returns an HTTP client of the service, for this process only: no other process knows the
-    /// key.
-    pub(super) async fn client(&self) -> Result<ApiClient, CliError> {
-        let failed = |error: std::io::Error| CliError::internal(error.to_string());
-        let listener = serve::listen(LOOPBACK).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+    /// Returns a client of the API of this service. Requests stay in this process.
+    pub(super) fn client(&self) -> Result<ApiClient, CliError> {
         let metrics = PrometheusBuilder::new().build_recorder().handle();
-        let bounds =
+        let limits =
             RequestLimits { rate_per_second: u32::MAX, concurrency: u32::MAX, mcp_sessions: 1 };
         let (service, agents) = (Arc::clone(&self.service), Arc::clone(&self.agents));
-        let names = AllowedHosts::new(address, &[]);
-        let app = AppState::new(service, Arc::clone(&agents), names, bounds, metrics, None);
-        let manners = McpOptions { task_after: Duration::MAX, base_url: None };
-        let router = api::router(app, McpServer::new(agents, None, manners));
-        let never = std::future::pending();
-        tokio::spawn(api::serve(listener, router, never, DRAIN_TIME, serve::fd_limit()));
-        Ok(ApiClient::new(&format!("http://{address}"), self.key.reveal())?)
+        let hosts = AllowedHosts::new(HOST, &[]);
+        let app = AppState::new(service, Arc::clone(&agents), hosts, limits, metrics, None);
+        let options = McpOptions { task_after: Duration::MAX, base_url: None };
+        let api = InProcessApi::new(api::router(app, McpServer::new(agents, None, options)));
+        Ok(ApiClient::in_process(api, &format!("http://{HOST}"), self.key.reveal())?)
     }
 }
 

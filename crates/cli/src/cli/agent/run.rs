@@ -105,7 +105,7 @@ pub(super) fn main(args: Args, remote: &RemoteArgs) -> Result<ExitCode, CliError
     runtime.block_on(async {
         let own = EmbeddedService::start(&args.engine, Vec::new(), args.models.settings()?).await?;
         own.service.prepare_environment(progress::progress_printer()).await?;
-        let client = own.client().await?;
+        let client = own.client()?;
         let ran =
             AgentRunClient { client: &client, request: &args.wish, json: remote.json }.run().await;
         own.service.stop(DRAIN_TIME).await;
