@@ -73,7 +73,7 @@ fn every_wall_is_proved_for_an_ordinary_user() {
         .unwrap();
     check_all_well(&output);
     let report = json(&output);
-    let ids = report["walls"].as_array().unwrap().iter().find(|row| row["name"] == "host user id");
+    let ids = report["layers"].as_array().unwrap().iter().find(|row| row["name"] == "host user id");
     assert_eq!(ids.unwrap()["state"], "optional");
 }
 

@@ -101,7 +101,7 @@ fn doctor_without(wall: &str) -> (Vec<String>, Vec<String>, Option<i32>) {
         let rows = report[rows].as_array().unwrap().iter().filter(|row| row[key] == value);
         rows.map(|row| row["name"].as_str().unwrap().to_owned()).collect()
     };
-    let missing = names("walls", "state", "missing");
+    let missing = names("layers", "state", "missing");
     (missing, names("proofs", "outcome", "not_proved"), output.status.code())
 }
 
@@ -157,7 +157,7 @@ fn fix_in_container(settings: &str, wall: &str) -> String {
     let output = in_container(settings, &["doctor", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let row = report["walls"].as_array().unwrap().iter().find(|row| row["name"] == wall).unwrap();
+    let row = report["layers"].as_array().unwrap().iter().find(|row| row["name"] == wall).unwrap();
     assert_eq!(row["state"], "missing", "{row}");
     row["fix"].as_str().unwrap().lines().next().unwrap().to_owned()
 }

@@ -273,8 +273,8 @@ def thread():
 
 for name in HOST["attempts"]:
     try:
-        answer = {"proved": True, "saw": globals()[name]()}
+        answer = {"proved": True, "evidence": globals()[name]()}
     except Exception as problem:
         text = str(problem) if isinstance(problem, Open) else f"{type(problem).__name__}: {problem}"
-        answer = {"proved": False, "saw": text}
+        answer = {"proved": False, "evidence": text}
     print(json.dumps({"name": name, **answer}), flush=True)

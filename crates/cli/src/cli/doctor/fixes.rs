@@ -13,21 +13,23 @@ const NAMESPACES: u32 = 15_000;
 const DOCKER: &str = "docker run --security-opt seccomp=unconfined --security-opt \
                       apparmor=unconfined \\\n    --security-opt systempaths=unconfined ...";
 const PODMAN: &str = "podman run --security-opt seccomp=unconfined --security-opt unmask=ALL ...";
-const NOT_FILTERED: &str = "a seccomp filter was put on this process by whoever started it; in a \
-                            systemd unit,\nset RestrictNamespaces=no and leave SystemCallFilter= out";
+const NOT_FILTERED: &str = "a seccomp filter of the parent process blocks it; in a systemd unit,\nset \
+                            RestrictNamespaces=no and remove SystemCallFilter=";
 
 pub(super) fn namespace(cause: NamespaceCause) -> String {
     match cause {
-        NamespaceCause::NotBuiltIn => "use a kernel that has CONFIG_USER_NS=y".into(),
+        NamespaceCause::NotBuiltIn => "use a kernel with CONFIG_USER_NS=y".into(),
         NamespaceCause::NoneAllowed(kind) => {
             format!("sysctl -w user.max_{}_namespaces={NAMESPACES}", kind.name())
         }
         NamespaceCause::Unprivileged => "sysctl -w kernel.unprivileged_userns_clone=1".into(),
         NamespaceCause::AppArmor => apparmor(),
-        NamespaceCause::Filtered(surroundings) => seccomp_filtered(surroundings),
-        NamespaceCause::Unknown => "no setting that Belljar knows refuses this; `dmesg` may say \
-                                    more\n(inside a chroot the kernel always refuses)"
-            .into(),
+        NamespaceCause::Filtered(runtime) => seccomp_filtered(runtime),
+        NamespaceCause::Unknown => {
+            "the cause is unknown; check `dmesg`\n(the kernel always denies \
+                                    it inside a chroot)"
+                .into()
+        }
     }
 }
 
@@ -43,8 +45,8 @@ fn apparmor() -> String {
     )
 }
 
-fn seccomp_filtered(surroundings: ContainerRuntime) -> String {
-    match surroundings {
+fn seccomp_filtered(runtime: ContainerRuntime) -> String {
+    match runtime {
         ContainerRuntime::Docker => DOCKER.into(),
         ContainerRuntime::Podman => PODMAN.into(),
         ContainerRuntime::NoContainer => NOT_FILTERED.into(),
@@ -54,19 +56,20 @@ fn seccomp_filtered(surroundings: ContainerRuntime) -> String {
 /// `None` where namespaces have to come first.
 pub(super) fn proc_mount(cause: ProcCause) -> Option<String> {
     match cause {
-        ProcCause::Covered(ContainerRuntime::NoContainer) => {
-            Some("unmount what covers parts of /proc: grep ' /proc/' /proc/self/mountinfo".into())
-        }
+        ProcCause::Covered(ContainerRuntime::NoContainer) => Some(
+            "unmount file systems that cover parts of /proc: grep ' /proc/' /proc/self/mountinfo"
+                .into(),
+        ),
         ProcCause::Covered(container) => Some(seccomp_filtered(container)),
         ProcCause::NoNamespaces => None,
-        ProcCause::Unknown => Some("`dmesg` may say why /proc cannot be mounted".into()),
+        ProcCause::Unknown => Some("the cause is unknown; check `dmesg`".into()),
     }
 }
 
 pub(super) fn landlock(cause: LandlockCause) -> String {
     match cause {
         LandlockCause::NotBuiltIn => "use Linux 5.13 or newer with CONFIG_SECURITY_LANDLOCK=y\n\
-             (or run without this wall: --allow-missing-layer landlock)"
+             (or run without this layer: --allow-missing-layer landlock)"
             .into(),
         LandlockCause::NotEnabled => {
             let others = fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
@@ -76,18 +79,18 @@ pub(super) fn landlock(cause: LandlockCause) -> String {
                  then: update-grub && reboot"
             )
         }
-        LandlockCause::Filtered(surroundings) => seccomp_filtered(surroundings),
-        LandlockCause::Unknown => "`dmesg | grep -i landlock` may say why".into(),
+        LandlockCause::Filtered(runtime) => seccomp_filtered(runtime),
+        LandlockCause::Unknown => "the cause is unknown; check `dmesg | grep -i landlock`".into(),
     }
 }
 
 pub(super) fn seccomp(cause: SeccompCause) -> String {
     match cause {
-        SeccompCause::NotBuiltIn => "use a kernel that has CONFIG_SECCOMP_FILTER=y\n\
-                                     (or run without this wall: --allow-missing-layer seccomp)"
+        SeccompCause::NotBuiltIn => "use a kernel with CONFIG_SECCOMP_FILTER=y\n\
+                                     (or run without this layer: --allow-missing-layer seccomp)"
             .into(),
-        SeccompCause::Filtered(surroundings) => seccomp_filtered(surroundings),
-        SeccompCause::Unknown => "`dmesg | grep -i seccomp` may say why".into(),
+        SeccompCause::Filtered(runtime) => seccomp_filtered(runtime),
+        SeccompCause::Unknown => "the cause is unknown; check `dmesg | grep -i seccomp`".into(),
     }
 }
 
@@ -97,14 +100,14 @@ pub(super) fn shared_ids() -> String {
 
 pub(super) fn root_without_capabilities() -> String {
     "start as an ordinary user: docker run --user 1000:1000 ...\n\
-     or with the rights: docker run --cap-add SYS_ADMIN ..."
+     or with the capability: docker run --cap-add SYS_ADMIN ..."
         .into()
 }
 
 pub(super) fn descriptors(needed: u64) -> String {
     format!(
         "raise the hard limit to {needed} or more: ulimit -Hn {needed}, or LimitNOFILE={needed} in a \
-         systemd unit;\nuntil then sandboxes have fewer open files than they ask for"
+         systemd unit;\nuntil then, sandboxes get fewer open files than they request"
     )
 }
 
@@ -117,10 +120,12 @@ pub(super) fn cgroup(missing: &CgroupMissing, ids: HostIds) -> String {
         }
         (_, HostIds::Shared) => "start as root: cgroup version 1 cannot be delegated".into(),
         (CgroupMissing::Controller(name), _) => {
-            format!("give this process the {name} controller; in a systemd unit: Delegate=yes")
+            format!(
+                "enable the {name} controller for this process; in a systemd unit: Delegate=yes"
+            )
         }
         (CgroupMissing::NotWritable { .. }, _) => {
-            "mount the host's cgroups writable; in a systemd unit: Delegate=yes".into()
+            "mount the cgroups of the host writable; in a systemd unit: Delegate=yes".into()
         }
     }
 }

@@ -12,35 +12,35 @@ pub(super) fn layer_checks(host: &HostSupport) -> Vec<HostCheck> {
         .namespaces
         .iter()
         .map(|(kind, answer)| {
-            let found = answer.as_ref().map(|()| "made".to_owned());
-            let fix = |refused: &ProbeFailure<_>| Some(fixes::namespace(refused.cause));
+            let evidence = answer.as_ref().map(|()| "created".to_owned());
+            let fix = |failure: &ProbeFailure<_>| Some(fixes::namespace(failure.cause));
             row(
                 &format!("{} namespace", namespace_title(*kind)),
                 namespace_purpose(*kind),
-                found,
+                evidence,
                 fix,
             )
         })
         .collect();
-    // What is done inside namespaces cannot be had before them.
+    // The following layers need namespaces first.
     let namespaces_fix = rows.iter().find_map(|row| row.fix.clone());
     rows.push(row(
         "/proc mount",
-        "its own processes, nothing of the host",
+        "shows only processes of the sandbox",
         host.proc_mount.as_ref().map(|()| "mounted".to_owned()),
-        |refused| fixes::proc_mount(refused.cause).or_else(|| namespaces_fix.clone()),
+        |failure| fixes::proc_mount(failure.cause).or_else(|| namespaces_fix.clone()),
     ));
     rows.push(row(
         "Landlock",
-        "a second wall around files, and signals",
+        "a second barrier for files and signals",
         host.landlock_abi.as_ref().map(|abi| format!("ABI {abi}")),
-        |refused| Some(fixes::landlock(refused.cause)),
+        |failure| Some(fixes::landlock(failure.cause)),
     ));
     rows.push(row(
         "seccomp",
-        "calls that Python never needs are refused",
+        "denies system calls that Python never needs",
         host.seccomp.as_ref().map(|()| "filter loaded".to_owned()),
-        |refused| Some(fixes::seccomp(refused.cause)),
+        |failure| Some(fixes::seccomp(failure.cause)),
     ));
     rows.push(capabilities(&host.capabilities, namespaces_fix));
     rows.push(host_ids(host.ids));
@@ -63,31 +63,33 @@ fn namespace_title(kind: Namespace) -> &'static str {
 
 fn namespace_purpose(kind: Namespace) -> &'static str {
     match kind {
-        Namespace::User => "no rights outside, even for root inside",
-        Namespace::Pid => "no process of others is seen",
-        Namespace::Mount => "a root directory of its own, read-only",
-        Namespace::Net => "no network but a loopback of its own",
+        Namespace::User => "no privileges outside the sandbox",
+        Namespace::Pid => "hides processes of others",
+        Namespace::Mount => "its own read-only root directory",
+        Namespace::Net => "no network except its own loopback",
         Namespace::Ipc => "no shared memory with others",
-        Namespace::Uts => "a host name that says nothing",
-        Namespace::Cgroup => "no view of the host's groups",
+        Namespace::Uts => "a neutral host name",
+        Namespace::Cgroup => "hides cgroups of the host",
     }
 }
 
 fn row<Cause>(
     name: &str,
-    gives: &'static str,
-    found: Result<String, &ProbeFailure<Cause>>,
+    provides: &'static str,
+    evidence: Result<String, &ProbeFailure<Cause>>,
     fix: impl FnOnce(&ProbeFailure<Cause>) -> Option<String>,
 ) -> HostCheck {
     let name = name.to_owned();
-    match found {
-        Ok(found) => HostCheck { name, state: HostCheckState::Ok, found, gives, fix: None },
-        Err(refused) => HostCheck {
+    match evidence {
+        Ok(evidence) => {
+            HostCheck { name, state: HostCheckState::Ok, evidence, provides, fix: None }
+        }
+        Err(failure) => HostCheck {
             name,
             state: HostCheckState::Missing,
-            found: os_error_text(&refused.error),
-            gives,
-            fix: fix(refused),
+            evidence: os_error_text(&failure.error),
+            provides,
+            fix: fix(failure),
         },
     }
 }
@@ -99,40 +101,42 @@ fn os_error_text(error: &io::Error) -> String {
 }
 
 fn capabilities(dropped: &io::Result<()>, fix: Option<String>) -> HostCheck {
-    let (state, found) = match dropped {
+    let (state, evidence) = match dropped {
         Ok(()) => (HostCheckState::Ok, "all dropped".to_owned()),
         Err(error) => (HostCheckState::Missing, os_error_text(error)),
     };
     HostCheck {
         name: "capabilities".into(),
         state,
-        found,
-        gives: "no privileges, no_new_privs: no way to any",
+        evidence,
+        provides: "no privileges, and no_new_privs",
         fix: fix.filter(|_| dropped.is_err()),
     }
 }
 
 fn host_ids(ids: HostIds) -> HostCheck {
-    let (state, found, fix) = match ids {
-        HostIds::OneEach => (HostCheckState::Ok, "one for each", None),
-        HostIds::Shared => (HostCheckState::Optional, "yours, for all", Some(fixes::shared_ids())),
+    let (state, evidence, fix) = match ids {
+        HostIds::OneEach => (HostCheckState::Ok, "one per sandbox", None),
+        HostIds::Shared => {
+            (HostCheckState::Optional, "shared: your own", Some(fixes::shared_ids()))
+        }
         HostIds::RootWithoutRights => (
             HostCheckState::Missing,
-            "root without rights",
+            "root without SYS_ADMIN",
             Some(fixes::root_without_capabilities()),
         ),
     };
     HostCheck {
         name: "host user id".into(),
         state,
-        found: found.into(),
-        gives: "sandboxes are strangers to each other",
+        evidence: evidence.into(),
+        provides: "separates sandboxes from each other",
         fix,
     }
 }
 
 fn cgroup(host: &HostSupport) -> HostCheck {
-    let (state, found, fix) = match &host.cgroup {
+    let (state, evidence, fix) = match &host.cgroup {
         Ok(CgroupVersion::V1) => (HostCheckState::Ok, "version 1", None),
         Ok(CgroupVersion::V2) => (HostCheckState::Ok, "version 2", None),
         Err(missing) => (
@@ -144,8 +148,8 @@ fn cgroup(host: &HostSupport) -> HostCheck {
     HostCheck {
         name: "cgroup".into(),
         state,
-        found: found.into(),
-        gives: "memory, CPU and processes held by the kernel",
+        evidence: evidence.into(),
+        provides: "kernel limits for memory, CPU, processes",
         fix,
     }
 }
@@ -155,12 +159,12 @@ fn cgroup(host: &HostSupport) -> HostCheck {
 fn descriptors(host: &HostSupport) -> HostCheck {
     let needed = Limits::DEFAULT.open_files + DESCRIPTORS_RESERVED;
     let low = host.ids == HostIds::Shared && host.descriptors < needed;
-    let found = if low { format!("{}, which is low", host.descriptors) } else { "enough".into() };
+    let evidence = if low { format!("{} (too few)", host.descriptors) } else { "enough".into() };
     HostCheck {
         name: "descriptors".into(),
         state: if low { HostCheckState::Optional } else { HostCheckState::Ok },
-        found,
-        gives: "open files of the server and its sandboxes",
+        evidence,
+        provides: "open files of the server and its sandboxes",
         fix: low.then(|| fixes::descriptors(needed)),
     }
 }

@@ -27,33 +27,33 @@ const ATTEMPTS_MS: u64 = 25_000;
 
 /// The functions of `attempts.py`, and what each proves.
 const ATTEMPTS_IN_SANDBOX: [(&str, &str); 23] = [
-    ("host_files", "files of the host cannot be opened"),
-    ("read_only", "the system cannot be written to"),
-    ("landlock", "Landlock refuses by itself"),
-    ("mount", "nothing can be mounted"),
-    ("user_namespace", "no second user namespace"),
-    ("other_namespace", "no other namespace can be entered"),
-    ("processes", "no process of the host is seen"),
-    ("signals", "init cannot be killed"),
-    ("ptrace", "no process can be traced"),
-    ("socket_families", "no sockets to kernel or hypervisor"),
-    ("network", "neither host nor network is reached"),
-    ("identity", "nobody becomes root"),
-    ("capabilities", "there are no capabilities"),
-    ("seccomp", "the filter on system calls is on"),
-    ("no_new_privs", "setuid programs give nothing"),
-    ("rlimits", "limits cannot be raised"),
-    ("process_limit", "a fork bomb ends at the limit"),
-    ("disk_limit", "a growing file ends at the limit"),
-    ("inode_limit", "too many files end at the limit"),
-    ("workspace", "yet files can be written"),
-    ("loopback", "yet its own loopback works"),
-    ("child_process", "yet programs can be started"),
-    ("thread", "yet threads can be started"),
+    ("host_files", "cannot open files of the host"),
+    ("read_only", "cannot write to system directories"),
+    ("landlock", "Landlock denies access on its own"),
+    ("mount", "cannot mount file systems"),
+    ("user_namespace", "cannot create a user namespace"),
+    ("other_namespace", "cannot enter another namespace"),
+    ("processes", "cannot see processes of the host"),
+    ("signals", "cannot kill init"),
+    ("ptrace", "cannot trace processes"),
+    ("socket_families", "cannot open kernel or hypervisor sockets"),
+    ("network", "cannot reach the host or the network"),
+    ("identity", "cannot become root"),
+    ("capabilities", "has no capabilities"),
+    ("seccomp", "the system call filter is active"),
+    ("no_new_privs", "setuid programs gain no privileges"),
+    ("rlimits", "cannot raise its limits"),
+    ("process_limit", "a fork bomb stops at the process limit"),
+    ("disk_limit", "a growing file stops at the disk limit"),
+    ("inode_limit", "creating files stops at the inode limit"),
+    ("workspace", "can write to its working directory"),
+    ("loopback", "can use its own loopback interface"),
+    ("child_process", "can start programs"),
+    ("thread", "can start threads"),
 ];
 
-/// Instead of those that count and start processes, where an environment has none.
-const NO_PROCESSES: (&str, &str) = ("no_processes", "no process can be started");
+/// Replaces the attempts that need processes, in an environment that denies them.
+const NO_PROCESSES: (&str, &str) = ("no_processes", "cannot start processes");
 const WITH_PROCESSES: [&str; 2] = ["process_limit", "child_process"];
 
 type Attempts = Vec<(&'static str, &'static str)>;
@@ -86,7 +86,7 @@ fn limit_attempts() -> [LimitAttempt; 2] {
     [
         LimitAttempt {
             name: "memory_limit",
-            claim: "memory ends at the limit",
+            claim: "memory use stops at the memory limit",
             // Slowly enough for a watchdog that looks twenty times a second.
             code: "import time\nkept = []\nwhile True:\n    kept.append(b'x' * 2**20)\n    time.sleep(0.002)",
             limits: LimitsRequest { memory_bytes: Some(MEMORY_BYTES), ..limits },
@@ -94,7 +94,7 @@ fn limit_attempts() -> [LimitAttempt; 2] {
         },
         LimitAttempt {
             name: "time_limit",
-            claim: "time ends at the limit",
+            claim: "execution stops at the time limit",
             code: "while True:\n    pass",
             limits: LimitsRequest { wall_ms: Some(SPIN_MS), ..limits },
             error_code: types::ErrorCode::TimeExceeded,
@@ -107,8 +107,8 @@ fn limit_attempts() -> [LimitAttempt; 2] {
 pub(super) struct SandboxTrial {
     pub(super) environment: String,
     pub(super) proofs: Vec<Proof>,
-    /// Why there was no sandbox.
-    pub(super) refused: Option<String>,
+    /// Why no sandbox could be started.
+    pub(super) error: Option<String>,
 }
 
 pub(super) async fn prove_layers(config: Config, environment: &str) -> SandboxTrial {
@@ -116,10 +116,10 @@ pub(super) async fn prove_layers(config: Config, environment: &str) -> SandboxTr
     let proofs = run_attempts(config, environment, has_processes).await;
     let environment = environment.to_owned();
     match proofs {
-        Ok(proofs) => SandboxTrial { environment, proofs, refused: None },
-        Err(fault) => {
-            let refused = Some(terminal::for_stdout(&fault.message.replace('\n', " ")));
-            SandboxTrial { proofs: not_tried(has_processes), environment, refused }
+        Ok(proofs) => SandboxTrial { environment, proofs, error: None },
+        Err(error) => {
+            let error = Some(terminal::for_stdout(&error.message.replace('\n', " ")));
+            SandboxTrial { proofs: not_tried(has_processes), environment, error }
         }
     }
 }
@@ -129,7 +129,7 @@ fn not_tried(has_processes: bool) -> Vec<Proof> {
     let inside = attempts(has_processes)
         .into_iter()
         .chain(limit_attempts().map(|endless| (endless.name, endless.claim)));
-    inside.map(|(name, says)| Proof { name, says, outcome, saw: String::new() }).collect()
+    inside.map(|(name, claim)| Proof { name, claim, outcome, evidence: String::new() }).collect()
 }
 
 async fn run_attempts(
@@ -137,8 +137,11 @@ async fn run_attempts(
     environment: &str,
     has_processes: bool,
 ) -> Result<Vec<Proof>, Error> {
-    let bait = HostCanaries::create(&config.data).map_err(|error| {
-        Error::new(types::ErrorCode::SandboxUnreachable, format!("nothing to look for: {error}"))
+    let canaries = HostCanaries::create(&config.data).map_err(|error| {
+        Error::new(
+            types::ErrorCode::SandboxUnreachable,
+            format!("cannot create the test files: {error}"),
+        )
     })?;
     let engine = Engine::start(config);
     engine.prepare(environment, progress::progress_printer()).await?;
@@ -149,7 +152,7 @@ async fn run_attempts(
         disk_inodes: Some(DISK_INODES),
         ..LimitsRequest::default()
     };
-    let code = format!("HOST = {}\n{ATTEMPTS}", bait.to_python_literal(has_processes));
+    let code = format!("HOST = {}\n{ATTEMPTS}", canaries.to_python_literal(has_processes));
     let ran = run(&engine, environment, code, limits).await?;
     let mut proofs = proofs_of(&ran, attempts(has_processes));
     for endless in limit_attempts() {
@@ -176,7 +179,7 @@ async fn run(
 struct AttemptResult {
     name: String,
     proved: bool,
-    saw: String,
+    evidence: String,
 }
 
 fn proofs_of(execution: &Execution, attempts: Attempts) -> Vec<Proof> {
@@ -185,31 +188,36 @@ fn proofs_of(execution: &Execution, attempts: Attempts) -> Vec<Proof> {
     let mut answers: Vec<AttemptResult> =
         printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let silence =
-        || execution.error.as_ref().map_or("no answer".into(), |error| error.code.to_string());
+        || execution.error.as_ref().map_or("no result".into(), |error| error.code.to_string());
     attempts
         .into_iter()
-        .map(|(name, says)| {
+        .map(|(name, claim)| {
             let answer = answers.iter().position(|answer| answer.name == name);
-            let (proved, saw) = match answer.map(|index| answers.swap_remove(index)) {
-                Some(answer) => (answer.proved, answer.saw),
+            let (proved, evidence) = match answer.map(|index| answers.swap_remove(index)) {
+                Some(answer) => (answer.proved, answer.evidence),
                 None => (false, silence()),
             };
             let outcome = if proved { ProofOutcome::Proved } else { ProofOutcome::NotProved };
-            Proof { name, says, outcome, saw: terminal::for_stdout(&saw.replace('\n', " ")) }
+            Proof {
+                name,
+                claim,
+                outcome,
+                evidence: terminal::for_stdout(&evidence.replace('\n', " ")),
+            }
         })
         .collect()
 }
 
 fn limit_proof(endless: &LimitAttempt, execution: &Execution) -> Proof {
-    let ended_by = execution.error.as_ref().map(|fault| &fault.code);
-    let held = ended_by == Some(&endless.error_code);
+    let ended_by = execution.error.as_ref().map(|error| &error.code);
+    let proved = ended_by == Some(&endless.error_code);
     Proof {
         name: endless.name,
-        says: endless.claim,
-        outcome: if held { ProofOutcome::Proved } else { ProofOutcome::NotProved },
-        saw: match ended_by {
+        claim: endless.claim,
+        outcome: if proved { ProofOutcome::Proved } else { ProofOutcome::NotProved },
+        evidence: match ended_by {
             Some(code) => format!("{code} after {} ms", execution.usage.wall_ms),
-            None => "it went on".into(),
+            None => "it was not stopped".into(),
         },
     }
 }

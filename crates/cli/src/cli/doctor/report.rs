@@ -10,11 +10,11 @@ use std::io::IsTerminal;
 pub(super) struct HostCheck {
     pub(super) name: String,
     pub(super) state: HostCheckState,
-    /// What was found, or the error of the kernel.
-    pub(super) found: String,
-    /// Empty for what is not used.
-    pub(super) gives: &'static str,
-    /// What to type or to set.
+    /// Observed version, path or setting, or the error of the kernel.
+    pub(super) evidence: String,
+    /// What the layer or tool is for; empty if it is not used.
+    pub(super) provides: &'static str,
+    /// Command or setting that makes it available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fix: Option<String>,
 }
@@ -23,11 +23,11 @@ pub(super) struct HostCheck {
 #[serde(rename_all = "snake_case")]
 pub(super) enum HostCheckState {
     Ok,
-    /// Code is not run without it.
+    /// Required, and not available: Belljar does not run code.
     Missing,
-    /// It is not there, and code can be run safely all the same.
+    /// Not available, and not required to run code safely.
     Optional,
-    /// It is there and not used.
+    /// Available, and not used.
     Skipped,
 }
 
@@ -35,10 +35,11 @@ pub(super) enum HostCheckState {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Proof {
     pub(super) name: &'static str,
-    pub(super) says: &'static str,
+    /// The property that the attempt proves.
+    pub(super) claim: &'static str,
     pub(super) outcome: ProofOutcome,
     /// Observed result of the attempt.
-    pub(super) saw: String,
+    pub(super) evidence: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -46,7 +47,7 @@ pub(super) struct Proof {
 pub(super) enum ProofOutcome {
     Proved,
     NotProved,
-    /// There was no sandbox to try it in.
+    /// No sandbox could be started.
     NotTried,
 }
 
@@ -54,24 +55,24 @@ pub(super) enum ProofOutcome {
 pub(super) struct DoctorReport {
     pub(super) safe: bool,
     version: &'static str,
-    walls: Vec<HostCheck>,
+    layers: Vec<HostCheck>,
     tools: Vec<HostCheck>,
     environment: String,
     proofs: Vec<Proof>,
-    /// Why there was no sandbox.
+    /// Why no sandbox could be started.
     #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<String>,
+    error: Option<String>,
 }
 
 impl DoctorReport {
-    pub(super) fn new(walls: Vec<HostCheck>, tools: Vec<HostCheck>, trial: SandboxTrial) -> Self {
-        let SandboxTrial { environment, proofs, refused } = trial;
+    pub(super) fn new(layers: Vec<HostCheck>, tools: Vec<HostCheck>, trial: SandboxTrial) -> Self {
+        let SandboxTrial { environment, proofs, error } = trial;
         let complete =
             |rows: &[HostCheck]| rows.iter().all(|row| row.state != HostCheckState::Missing);
-        let held = proofs.iter().all(|proof| proof.outcome == ProofOutcome::Proved);
-        let safe = complete(&walls) && complete(&tools) && held;
+        let all_proved = proofs.iter().all(|proof| proof.outcome == ProofOutcome::Proved);
+        let safe = complete(&layers) && complete(&tools) && all_proved;
         let version = env!("CARGO_PKG_VERSION");
-        Self { safe, version, walls, tools, environment, proofs, refused }
+        Self { safe, version, layers, tools, environment, proofs, error }
     }
 
     pub(super) fn json(&self) -> String {
@@ -88,30 +89,27 @@ impl DoctorReport {
     }
 
     fn write_table(&self, table: &mut String, paint: ColorMode) -> std::fmt::Result {
-        writeln!(table, "WALLS")?;
-        for HostCheck { name, state, found, gives, .. } in &self.walls {
-            writeln!(table, "  {} {name:<17} {found:<24} {gives}", paint.state(*state))?;
+        writeln!(table, "LAYERS")?;
+        for HostCheck { name, state, evidence, provides, .. } in &self.layers {
+            writeln!(table, "  {} {name:<17} {evidence:<24} {provides}", paint.state(*state))?;
         }
         writeln!(table, "\nTOOLS")?;
         // Paths come last, because they may be long.
-        for HostCheck { name, state, found, gives, .. } in &self.tools {
-            let gives = if gives.is_empty() { String::new() } else { format!("{gives:<24} ") };
-            writeln!(table, "  {} {name:<17} {gives}{found}", paint.state(*state))?;
+        for HostCheck { name, state, evidence, provides, .. } in &self.tools {
+            let provides =
+                if provides.is_empty() { String::new() } else { format!("{provides:<24} ") };
+            writeln!(table, "  {} {name:<17} {provides}{evidence}", paint.state(*state))?;
         }
-        writeln!(
-            table,
-            "\nPROOFS, by code in a sandbox of the environment `{}`",
-            self.environment
-        )?;
-        for Proof { says, outcome, saw, .. } in &self.proofs {
-            let line = format!("{says:<42}  {saw}");
+        writeln!(table, "\nPROOFS (code in a sandbox of the environment `{}`)", self.environment)?;
+        for Proof { claim, outcome, evidence, .. } in &self.proofs {
+            let line = format!("{claim:<42}  {evidence}");
             writeln!(table, "  {} {}", paint.outcome(*outcome), line.trim_end())?;
         }
-        if let Some(refused) = &self.refused {
-            writeln!(table, "  {refused}")?;
+        if let Some(error) = &self.error {
+            writeln!(table, "  {error}")?;
         }
         self.write_fixes(table, "TO FIX", HostCheckState::Missing)?;
-        self.write_fixes(table, "TO HAVE MORE", HostCheckState::Optional)?;
+        self.write_fixes(table, "OPTIONAL", HostCheckState::Optional)?;
         let verdict = if self.safe {
             "Code can be run safely on this machine."
         } else {
@@ -128,7 +126,7 @@ impl DoctorReport {
         state: HostCheckState,
     ) -> std::fmt::Result {
         let mut fixes: Vec<(&str, Vec<&str>)> = Vec::new();
-        for row in self.walls.iter().chain(&self.tools).filter(|row| row.state == state) {
+        for row in self.layers.iter().chain(&self.tools).filter(|row| row.state == state) {
             let Some(fix) = &row.fix else {
                 continue;
             };
@@ -200,21 +198,21 @@ mod tests {
 
     fn row(name: &str, state: HostCheckState, fix: Option<&str>) -> HostCheck {
         let (name, fix) = (name.to_owned(), fix.map(str::to_owned));
-        HostCheck { name, state, found: "found".into(), gives: "something", fix }
+        HostCheck { name, state, evidence: "found".into(), provides: "something", fix }
     }
 
-    fn report(walls: Vec<HostCheck>, outcome: ProofOutcome) -> DoctorReport {
-        let proof = Proof { name: "a", says: "it holds", outcome, saw: "EPERM".into() };
+    fn report(layers: Vec<HostCheck>, outcome: ProofOutcome) -> DoctorReport {
+        let proof = Proof { name: "a", claim: "it holds", outcome, evidence: "EPERM".into() };
         let environment = "bare".to_owned();
         DoctorReport::new(
-            walls,
+            layers,
             Vec::new(),
-            SandboxTrial { environment, proofs: vec![proof], refused: None },
+            SandboxTrial { environment, proofs: vec![proof], error: None },
         )
     }
 
     #[test]
-    fn a_machine_is_safe_when_every_wall_is_there_and_held() {
+    fn a_machine_is_safe_when_every_layer_is_there_and_proved() {
         assert!(report(vec![row("a", HostCheckState::Ok, None)], ProofOutcome::Proved).safe);
         assert!(report(vec![row("a", HostCheckState::Optional, None)], ProofOutcome::Proved).safe);
         assert!(!report(vec![row("a", HostCheckState::Missing, None)], ProofOutcome::Proved).safe);
@@ -223,12 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fix_for_two_walls_is_written_once() {
-        let walls = vec![
+    fn a_fix_for_two_layers_is_written_once() {
+        let layers = vec![
             row("a", HostCheckState::Missing, Some("do x")),
             row("b", HostCheckState::Missing, Some("do x")),
         ];
-        let table = report(walls, ProofOutcome::Proved).table_with(ColorMode::Plain);
+        let table = report(layers, ProofOutcome::Proved).table_with(ColorMode::Plain);
         assert!(table.ends_with(
             "\nTO FIX\n  a, b:\n      do x\n\nCode cannot be run safely on this machine.\n"
         ));

@@ -9,14 +9,14 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-const INTERPRETER: &str = "the interpreter inside";
+const INTERPRETER: &str = "interpreter of sandboxes";
 
 pub(super) fn tool_checks(config: &Config) -> Vec<HostCheck> {
     let machine = HostSettings::from_env();
     let discovery = discover(&machine);
-    let named = config.python.as_ref().map(named_python);
+    let named = config.python.as_ref().map(configured_python);
     let mut rows: Vec<HostCheck> =
-        named.into_iter().chain(discovery.found.iter().map(found_python)).collect();
+        named.into_iter().chain(discovery.found.iter().map(discovered_python)).collect();
     if rows.is_empty() {
         rows.push(missing_python());
     }
@@ -27,23 +27,23 @@ pub(super) fn tool_checks(config: &Config) -> Vec<HostCheck> {
     rows
 }
 
-/// One that was asked for. Whether it can be used shows when a sandbox is started with it.
-fn named_python(choice: &PythonChoice) -> HostCheck {
+/// Reports the configured Python. The proofs show whether it works.
+fn configured_python(choice: &PythonChoice) -> HostCheck {
     HostCheck {
-        name: "Python, named".into(),
+        name: "Python (--python)".into(),
         state: HostCheckState::Ok,
-        found: choice.to_string(),
-        gives: INTERPRETER,
+        evidence: choice.to_string(),
+        provides: INTERPRETER,
         fix: None,
     }
 }
 
-fn found_python(python: &PythonInstallation) -> HostCheck {
+fn discovered_python(python: &PythonInstallation) -> HostCheck {
     HostCheck {
         name: format!("Python {}", python.version),
         state: HostCheckState::Ok,
-        found: python.executable.display().to_string(),
-        gives: INTERPRETER,
+        evidence: python.executable.display().to_string(),
+        provides: INTERPRETER,
         fix: None,
     }
 }
@@ -52,9 +52,11 @@ fn missing_python() -> HostCheck {
     HostCheck {
         name: "Python".into(),
         state: HostCheckState::Missing,
-        found: "no CPython from 3.11 on".into(),
-        gives: INTERPRETER,
-        fix: Some("apt install python3\nor, where that is older: uv python install 3.13".into()),
+        evidence: "no CPython 3.11 or newer".into(),
+        provides: INTERPRETER,
+        fix: Some(
+            "apt install python3\nor, if that is older than 3.11: uv python install 3.13".into(),
+        ),
     }
 }
 
@@ -62,24 +64,24 @@ fn skipped_python(SkippedPython { path, reason }: &SkippedPython) -> HostCheck {
     HostCheck {
         name: "Python".into(),
         state: HostCheckState::Skipped,
-        found: format!("{}: {reason}", path.display()),
-        gives: "",
+        evidence: format!("{}: {reason}", path.display()),
+        provides: "",
         fix: None,
     }
 }
 
 fn uv(data: &Path) -> HostCheck {
-    let (state, found) = match Environments::open(data).map(|environments| environments.uv_source())
-    {
-        Ok(UvSource::OnPath(program) | UvSource::Fetched(program)) => {
-            (HostCheckState::Ok, program.display().to_string())
-        }
-        Ok(UvSource::Index { version }) => {
-            (HostCheckState::Optional, format!("{version} is fetched when it is needed"))
-        }
-        Err(_) => (HostCheckState::Optional, "it would be in the data directory".into()),
-    };
-    HostCheck { name: "uv".into(), state, found, gives: "installs packages", fix: None }
+    let (state, evidence) =
+        match Environments::open(data).map(|environments| environments.uv_source()) {
+            Ok(UvSource::OnPath(program) | UvSource::Fetched(program)) => {
+                (HostCheckState::Ok, program.display().to_string())
+            }
+            Ok(UvSource::Index { version }) => {
+                (HostCheckState::Optional, format!("{version} is downloaded when needed"))
+            }
+            Err(_) => (HostCheckState::Optional, "the data directory is not usable".into()),
+        };
+    HostCheck { name: "uv".into(), state, evidence, provides: "installs packages", fix: None }
 }
 
 /// Written to, because its mode says too little: it may be on a read-only or full file system.
@@ -91,21 +93,27 @@ fn data_directory(data: &Path) -> HostCheck {
         fs::remove_file(&path)
     };
     let place = data.display();
-    let (state, found, fix) = match write() {
+    let (state, evidence, fix) = match write() {
         Ok(()) => (HostCheckState::Ok, place.to_string(), None),
         Err(error) => (
             HostCheckState::Missing,
             format!("{place}: {error}"),
-            Some("name a directory that you may write to: --data DIR, or BELLJAR_DATA=DIR".into()),
+            Some("choose a writable directory: --data DIR, or BELLJAR_DATA=DIR".into()),
         ),
     };
-    HostCheck { name: "data directory".into(), state, found, gives: "keeps environments", fix }
+    HostCheck {
+        name: "data directory".into(),
+        state,
+        evidence,
+        provides: "stores environments",
+        fix,
+    }
 }
 
 fn bubblewrap(machine: &HostSettings) -> HostCheck {
-    let found: Option<PathBuf> =
+    let program: Option<PathBuf> =
         machine.search_path.iter().map(|place| place.join("bwrap")).find(|path| path.is_file());
-    let (state, found, fix) = match found {
+    let (state, evidence, fix) = match program {
         Some(path) => (HostCheckState::Ok, path.display().to_string(), None),
         None => (
             HostCheckState::Optional,
@@ -113,5 +121,11 @@ fn bubblewrap(machine: &HostSettings) -> HostCheck {
             Some("apt install bubblewrap".into()),
         ),
     };
-    HostCheck { name: "bubblewrap".into(), state, found, gives: "`belljar bench` compares", fix }
+    HostCheck {
+        name: "bubblewrap".into(),
+        state,
+        evidence,
+        provides: "baseline of belljar bench",
+        fix,
+    }
 }
