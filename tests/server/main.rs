@@ -31,6 +31,7 @@ mod identity;
 mod installs;
 mod issuer;
 mod kept;
+mod launches;
 mod logs;
 mod network;
 mod oauth;

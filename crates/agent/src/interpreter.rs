@@ -6,7 +6,8 @@ use crate::trace::TraceAction;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use service::{
-    Caller, EntryKind, ExecuteRequest, FileInput, NumberedEvent, RequestError, Service, Submitted,
+    Caller, EntryKind, FileInput, NumberedEvent, RequestError, RunRequest, RunTarget, Service,
+    Submitted, SubmittedCode,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -79,22 +80,21 @@ impl Interpreter {
         let since = Instant::now();
         let step = step.and_then(|step| step.checked_sub(1)).filter(|it| *it < self.plan.len());
         self.step = step.unwrap_or(self.step);
-        let request = ExecuteRequest {
-            code: code.clone(),
-            entry: EntryKind::Cell,
-            argv: Vec::new(),
+        let request = RunRequest {
+            target: RunTarget::Code(SubmittedCode {
+                code: code.clone(),
+                entry: EntryKind::Cell,
+                argv: Vec::new(),
+                environment: None,
+                integrations: Vec::new(),
+            }),
+            session: Some(self.session.sandbox_id),
             files,
             limits: LimitsRequest::default(),
-            environment: None,
-            integrations: Vec::new(),
-            allow_network: false,
         };
         self.running = Some((code.clone(), since));
-        let (caller, session) = (&agent_loop.caller, self.session.sandbox_id);
-        let asked = agent_loop
-            .service
-            .execute(caller, Some(session), request, agent_loop.run.child_options())
-            .await;
+        let options = agent_loop.run.child_options();
+        let asked = agent_loop.service.run(&agent_loop.caller, request, options).await;
         let ended = match asked {
             Ok(Submitted::Started(attached)) => attached.wait().await,
             Ok(Submitted::AwaitingApproval(execution, events)) => match execution.approval_id {

@@ -14,8 +14,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use service::{
-    CallRequest, Caller, FileInput, OfferedTool, RequestError, ResolvedAgent, RunHandle, Service,
-    Submitted, ToolChoice,
+    Caller, FileInput, OfferedTool, RequestError, ResolvedAgent, RunHandle, RunRequest, RunTarget,
+    Service, Submitted, ToolChoice,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -378,14 +378,14 @@ impl Toolbox {
         call: &ToolCall,
     ) -> Result<ToolExecution, RequestError> {
         let session = self.interpreter.as_ref().filter(|_| tool.in_session);
-        let request = CallRequest {
-            arguments: call.arguments.clone(),
-            agent_id: self.agent,
-            sandbox_id: session.map(|interpreter| interpreter.session.sandbox_id),
+        let arguments = call.arguments.clone();
+        let request = RunRequest {
+            target: RunTarget::Tool { id: tool.id, agent: self.agent, arguments, test: false },
+            session: session.map(|interpreter| interpreter.session.sandbox_id),
             files: Vec::new(),
             limits: LimitsRequest::default(),
         };
-        let asked = service.call_tool(caller, tool.id, request, run.child_options()).await?;
+        let asked = service.run(caller, request, run.child_options()).await?;
         match asked {
             Submitted::Started(attached) => {
                 attached.wait().await.map(Box::new).map(ToolExecution::Ended)

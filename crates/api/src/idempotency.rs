@@ -86,9 +86,7 @@ fn invalid_key_error() -> Error {
 }
 
 fn outcome_unknown_error() -> Error {
-    let message = "the server failed during this request, and whether it was done is not known";
-    Error::new(ErrorCode::SandboxCrashed, message)
-        .hint("look at what there is before you send it again")
+    Error::server_fault("the server failed during this request; whether it was done is unknown")
 }
 
 async fn run_once(

@@ -135,7 +135,7 @@ fn status(code: &ErrorCode) -> StatusCode {
         | ErrorCode::AuthUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         // This server works; its configuration or another service needs attention.
         ErrorCode::ModelUnavailable => StatusCode::FAILED_DEPENDENCY,
-        ErrorCode::SandboxCrashed | ErrorCode::ExecutionInterrupted => {
+        ErrorCode::SandboxCrashed | ErrorCode::ExecutionInterrupted | ErrorCode::ServerFault => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
         ErrorCode::ArgsInvalid

@@ -111,6 +111,10 @@ pub(crate) fn classify_exit(
             .hint("send it again: the next execution starts with a new interpreter"),
         ),
         ExitCause::Died { status } => death_outcome(*status, ending, limits, entry),
+        ExitCause::ProtocolViolation(error) if error.is_server_fault() => {
+            let message = format!("the server could not read the results of the sandbox: {error}");
+            ExecutionOutcome::failed(EXIT_SANDBOX, Error::server_fault(message))
+        }
         ExitCause::ProtocolViolation(error) => ExecutionOutcome::failed(
             EXIT_SANDBOX,
             Error::new(
@@ -480,5 +484,30 @@ pub(crate) fn spawn_error(error: &SpawnError) -> Error {
         | SpawnError::NoSlot => {
             fault.hint("try again; if it persists, `belljar doctor` may say why").retryable()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Code;
+    use sandbox::ProtocolError;
+
+    fn code_of(error: ProtocolError) -> ErrorCode {
+        let cause = ExitCause::ProtocolViolation(error);
+        let report = ExitReport { cause, ..ExitReport::cancelled_before_start() };
+        let entry = EntryPoint::Cell(Code::new(b"1".to_vec()).unwrap());
+        let outcome = classify_exit(&report, None, &Limits::DEFAULT, "python", &entry);
+        assert_eq!((outcome.status, outcome.exit_code), (ExecutionStatus::Failed, EXIT_SANDBOX));
+        outcome.error.unwrap().code
+    }
+
+    #[test]
+    fn a_failure_to_read_is_the_servers_and_a_bad_frame_is_the_sandboxes() {
+        let io = std::io::Error::from_raw_os_error(12);
+        assert_eq!(code_of(ProtocolError::Read(io)), ErrorCode::ServerFault);
+        assert_eq!(code_of(ProtocolError::DecodingFailed), ErrorCode::ServerFault);
+        assert_eq!(code_of(ProtocolError::Incomplete), ErrorCode::SandboxCrashed);
+        assert_eq!(code_of(ProtocolError::TooLarge(1 << 30)), ErrorCode::SandboxCrashed);
     }
 }

@@ -194,7 +194,7 @@ fn cache_full_error() -> Error {
 }
 
 fn not_prepared_error() -> Error {
-    Error::new(ErrorCode::SandboxCrashed, "the redaction of secret values could not be prepared")
+    Error::server_fault("the redaction of secret values could not be prepared; nothing was run")
 }
 
 #[cfg(test)]

@@ -189,10 +189,9 @@ impl Admitted {
     }
 
     /// Adds files that the caller opens only after admission.
-    pub fn with_files(mut self, files: Vec<InputFile>) -> Self {
-        self.command.files_in = files.iter().map(|file| file.name.clone()).collect();
-        self.command.command.files = files;
-        self
+    pub fn add_files(&mut self, files: Vec<InputFile>) {
+        self.command.files_in.extend(files.iter().map(|file| file.name.clone()));
+        self.command.command.files.extend(files);
     }
 
     /// The digest of the names and contents in its session's working directory, which only this

@@ -16,7 +16,7 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 use serde_json::Value;
 use service::{
-    CallRequest, Caller, ExecutionHandle, RequestError, Service, SubmitOptions, Submitted,
+    Caller, ExecutionHandle, RequestError, RunRequest, RunTarget, Service, SubmitOptions, Submitted,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,7 +101,7 @@ impl McpServer {
     ) -> Result<CallToolResponse, RequestError> {
         let execute_python::ExecutePythonCall { session, request, visuals } = script;
         let manner = self.submit_options(mcp_caller, context);
-        let asked = self.service.execute(&mcp_caller.caller, session, request, manner).await?;
+        let asked = self.service.run(&mcp_caller.caller, request.into_run(session), manner).await?;
         self.await_submitted(mcp_caller, asked, ResultFormat::Python { visuals }, context).await
     }
 
@@ -140,15 +140,15 @@ impl McpServer {
         given: Option<JsonObject>,
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
-        let call = CallRequest {
-            arguments: Value::Object(given.unwrap_or_default()),
-            agent_id: None,
-            sandbox_id: None,
+        let arguments = Value::Object(given.unwrap_or_default());
+        let request = RunRequest {
+            target: RunTarget::Tool { id: tool.id, agent: None, arguments, test: false },
+            session: None,
             files: Vec::new(),
             limits: types::LimitsRequest::default(),
         };
         let manner = self.submit_options(mcp_caller, context);
-        let asked = self.service.call_tool(&mcp_caller.caller, tool.id, call, manner).await?;
+        let asked = self.service.run(&mcp_caller.caller, request, manner).await?;
         self.await_submitted(mcp_caller, asked, ResultFormat::ToolValue, context).await
     }
 

@@ -71,6 +71,13 @@ pub enum ProtocolError {
     Read(#[from] io::Error),
 }
 
+impl ProtocolError {
+    /// Whether the supervisor failed to read, and not the runner to write.
+    pub fn is_server_fault(&self) -> bool {
+        matches!(self, Self::DecodingFailed | Self::Read(_))
+    }
+}
+
 /// Puts frames together out of bytes as they come.
 #[derive(Debug)]
 pub(crate) struct FrameDecoder {

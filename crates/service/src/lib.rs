@@ -65,14 +65,16 @@ pub use page::Page;
 pub use readiness::{CheckResult, Readiness, ReadinessStatus};
 pub use runs::approvals::{ApprovalDecision, ApprovalJson, ApprovalQuery, DecisionRequest};
 pub use runs::call_target::EXECUTE_PYTHON;
-pub use runs::calls::{CallRequest, Submitted, TestRequest};
 pub use runs::code_permission::{PermissionChange, ToolPermission};
 pub use runs::executions::{
-    EntryKind, EventLog, ExecuteRequest, ExecutionHandle, ExecutionQuery, ExecutionRecord,
-    ResponseBudget, SubmitOptions,
+    EventLog, ExecutionHandle, ExecutionQuery, ExecutionRecord, ResponseBudget, SubmitOptions,
 };
+pub use runs::launch::Submitted;
 pub use runs::live_log::NumberedEvent;
 pub use runs::model_runs::{NewRun, PreviousRun, RunEnd, RunHandle};
+pub use runs::run_request::{
+    CallRequest, EntryKind, ExecuteRequest, RunRequest, RunTarget, SubmittedCode, TestRequest,
+};
 pub use runs::sessions::{
     OpenedSession, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,
 };

@@ -5,9 +5,11 @@
 //! and has more to change must not be dropped so.
 
 use crate::error::RequestError;
+use futures_util::FutureExt;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use tracing::Instrument;
-use types::{Error, ErrorCode};
+use types::Error;
 
 /// Away from the threads that serve: what people write can take a while to read.
 pub(crate) async fn run_blocking<T: Send + 'static>(
@@ -24,19 +26,38 @@ pub(crate) async fn run_to_completion<T: Send + 'static>(
 }
 
 fn task_failed() -> Error {
-    let message = "the server failed during this request, and whether it was done is not known";
-    Error::new(ErrorCode::SandboxCrashed, message)
-        .hint("look at what there is before you send it again")
+    Error::server_fault("the server failed during this request; whether it was done is unknown")
+}
+
+/// The output of `work`, or a server fault if it panics: whoever waits for an execution must get an
+/// answer, and its row an end.
+pub(crate) async fn catch_panic<T, E: From<Error>>(
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    // Nothing of `work` is used after a panic but counters and rows, which each step leaves whole.
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| Err(task_failed().into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::ErrorCode;
 
     #[tokio::test]
-    async fn a_fault_of_ours_is_not_told_as_one_of_what_was_sent() {
-        let fallen = run_blocking::<()>(|| panic!("ours")).await;
-        let told = format!("{:?}", fallen.unwrap_err());
-        assert!(told.contains("the server failed") && !told.contains("ToolInvalid"), "{told}");
+    async fn a_panic_of_the_server_is_reported_as_a_fault_of_the_server() {
+        let blocking = run_blocking::<()>(|| panic!("ours")).await;
+        let spawned = run_to_completion::<()>(async { panic!("ours") }).await;
+        let caught: Result<(), RequestError> = catch_panic(async { panic!("ours") }).await;
+        for reported in [blocking, spawned, caught] {
+            let error = reported.unwrap_err().error;
+            assert_eq!((&error.code, error.retryable), (&ErrorCode::ServerFault, false), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_sandbox_stays_one_of_the_sandbox() {
+        let crashed = || Error::new(ErrorCode::SandboxCrashed, "ended by signal 11");
+        let reported: Result<(), Error> = catch_panic(async { Err(crashed()) }).await;
+        assert_eq!(reported, Err(crashed()));
     }
 }

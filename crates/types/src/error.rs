@@ -85,9 +85,11 @@ pub enum ErrorCode {
     BudgetExhausted,
     /// The caller cancelled the run.
     Cancelled,
+    /// Belljar itself failed; the sandbox and the code did not.
+    ServerFault,
 }
 
-const ERROR_CODES: [(ErrorCode, &str); 57] = [
+const ERROR_CODES: [(ErrorCode, &str); 58] = [
     (ErrorCode::CodeSyntax, "code.syntax"),
     (ErrorCode::CodeNoEntry, "code.no_entry"),
     (ErrorCode::CodeAnnotation, "code.annotation"),
@@ -145,6 +147,7 @@ const ERROR_CODES: [(ErrorCode, &str); 57] = [
     (ErrorCode::ModelUnavailable, "model.unavailable"),
     (ErrorCode::BudgetExhausted, "budget.exhausted"),
     (ErrorCode::Cancelled, "execution.cancelled"),
+    (ErrorCode::ServerFault, "server.fault"),
 ];
 
 impl ErrorCode {
@@ -248,6 +251,13 @@ impl Error {
         }
     }
 
+    /// A failure of Belljar itself. It is not retryable: what was done before the failure is unknown.
+    pub fn server_fault(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::ServerFault, message).hint(
+            "check whether it took effect before you send it again; the log of the server says why",
+        )
+    }
+
     /// Marks the error as retryable, although its code alone does not imply that.
     pub fn retryable(mut self) -> Self {
         self.retryable = true;
@@ -296,9 +306,12 @@ mod tests {
         ] {
             assert!(Error::new(code.clone(), "later").retryable, "{code}");
         }
-        for code in
-            [ErrorCode::ArgsInvalid, ErrorCode::ExecutionInterrupted, ErrorCode::QuotaExceeded]
-        {
+        for code in [
+            ErrorCode::ArgsInvalid,
+            ErrorCode::ExecutionInterrupted,
+            ErrorCode::QuotaExceeded,
+            ErrorCode::ServerFault,
+        ] {
             assert!(!Error::new(code.clone(), "never").retryable, "{code}");
         }
     }

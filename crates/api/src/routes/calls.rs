@@ -48,7 +48,9 @@ async fn call(
     Json(request): Json<CallRequest>,
 ) -> Result<Response, Problem> {
     call_response(
-        app.service.call_tool(&caller, id, request, submit_options(&caller, claim, wanted)).await?,
+        app.service
+            .run(&caller, request.into_run(id), submit_options(&caller, claim, wanted))
+            .await?,
         wanted,
     )
     .await
@@ -79,7 +81,9 @@ async fn test(
     Json(request): Json<TestRequest>,
 ) -> Result<Response, Problem> {
     call_response(
-        app.service.test_tool(&caller, id, request, submit_options(&caller, claim, wanted)).await?,
+        app.service
+            .run(&caller, request.into_run(id), submit_options(&caller, claim, wanted))
+            .await?,
         wanted,
     )
     .await

@@ -56,7 +56,9 @@ async fn execute(
     Json(request): Json<ExecuteRequest>,
 ) -> Result<Response, Problem> {
     call_response(
-        app.service.execute(&caller, None, request, submit_options(&caller, claim, wanted)).await?,
+        app.service
+            .run(&caller, request.into_run(None), submit_options(&caller, claim, wanted))
+            .await?,
         wanted,
     )
     .await

@@ -158,7 +158,7 @@ async fn execute(
 ) -> Result<Response, Problem> {
     call_response(
         app.service
-            .execute(&caller, Some(id), request, submit_options(&caller, claim, wanted))
+            .run(&caller, request.into_run(Some(id)), submit_options(&caller, claim, wanted))
             .await?,
         wanted,
     )

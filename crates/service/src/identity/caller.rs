@@ -246,12 +246,20 @@ impl Service {
         caller: &Caller,
         owner: PrincipalId,
     ) -> Result<bool, RequestError> {
-        if caller.id() == owner {
+        self.principal_may_see(caller.workspace, &caller.principal, owner)
+    }
+
+    pub(crate) fn principal_may_see(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        owner: PrincipalId,
+    ) -> Result<bool, RequestError> {
+        if who.id == owner {
             return Ok(true);
         }
-        let all = ObjectRef::Workspace(caller.workspace);
-        let permit = self.permit(caller.workspace, &caller.principal, Privilege::Ownership, all)?;
-        Ok(permit.is_some())
+        let all = ObjectRef::Workspace(workspace);
+        Ok(self.permit(workspace, who, Privilege::Ownership, all)?.is_some())
     }
 
     /// To run code and keep files.

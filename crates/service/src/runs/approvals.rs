@@ -202,7 +202,7 @@ fn subject_changed_error() -> RequestError {
         .into()
 }
 
-fn directory_changed_error() -> RequestError {
+pub(crate) fn directory_changed_error() -> RequestError {
     let message = "files in the working directory of the session have changed since it was asked";
     Error::new(ErrorCode::ApprovalInvalid, message).hint("run the code again to ask again").into()
 }

@@ -1,245 +1,107 @@
-//! Calls of tools: by whom, through which agent, with whose rights, and whether a person is asked.
+//! Who may run what: the target of a request, with whose rights it runs, and whether a person is asked.
 //!
 //! An agent lends its owner's rights: whoever may use the agent may have it call what its owner may
-//! call, and nothing else. Arguments are checked before anybody is asked and before anything runs.
+//! call, and nothing else.
 
 use crate::catalog::environments::check_not_function_environment;
 use crate::catalog::tool_definition::ToolContract;
 use crate::data::inputs::FileInput;
-use crate::error::{RequestError, missing_privilege, not_found};
-use crate::identity::caller::Caller;
+use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
 use crate::network;
 use crate::runs::call_target::{CallTarget, FunctionTool};
-use crate::runs::executions::{ExecutionHandle, RunContext, SubmitOptions};
-use crate::runs::live_log::NumberedEvent;
-use crate::serde_helpers::{object, objects};
+use crate::runs::run_request::{RunRequest, RunTarget, SubmittedCode};
 use crate::service::Service;
-use crate::tasks::run_blocking;
-use engine::{Command, EntryPoint, preflight};
-use futures_util::stream::BoxStream;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::sync::Arc;
 use types::{
-    Agent, AgentId, ApprovalAction, ApprovalScope, Error, ErrorCode, Execution, ExecutionId,
-    LimitsRequest, ObjectRef, OperatorCaps, Principal, PrincipalId, Privilege, RunAs, SandboxId,
-    Tool, ToolBinding, ToolId, WorkspaceId,
+    Agent, AgentId, ApprovalAction, ApprovalScope, Error, ErrorCode, LimitsRequest, ObjectRef,
+    Principal, PrincipalId, Privilege, RunAs, SandboxId, Tool, ToolBinding, ToolId, WorkspaceId,
 };
-use utoipa::ToSchema;
-use uuid::Uuid;
 
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CallRequest {
-    /// As the tool's `input_schema` describes them.
-    #[serde(default = "nothing")]
-    #[schema(value_type = Object)]
-    pub arguments: Value,
-    /// The agent that makes the call; absent when the tool is called directly.
-    pub agent_id: Option<AgentId>,
-    /// In this session, whose files the tool sees; a fresh sandbox otherwise.
-    pub sandbox_id: Option<SandboxId>,
-    /// For the working directory, before the tool runs.
-    #[serde(default, deserialize_with = "objects")]
-    pub files: Vec<FileInput>,
-    #[serde(default, deserialize_with = "object")]
-    pub limits: LimitsRequest,
-}
-
-fn nothing() -> Value {
-    Value::Object(Map::new())
-}
-
-#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct TestRequest {
-    pub sandbox_id: Option<SandboxId>,
-    #[serde(deserialize_with = "object")]
-    pub limits: LimitsRequest,
-}
-
-/// A call that has begun, or one that a person is asked about.
-pub enum Submitted {
-    Started(ExecutionHandle),
-    /// Its record so far, and its events from now to its end.
-    AwaitingApproval(Box<Execution>, BoxStream<'static, NumberedEvent>),
-}
-
-impl std::fmt::Debug for Submitted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Started(attached) => f.debug_tuple("Begun").field(attached).finish(),
-            Self::AwaitingApproval(execution, _) => {
-                f.debug_tuple("Waiting").field(&execution.id).finish()
-            }
-        }
-    }
-}
-
-/// What somebody may have run, and on which terms.
+/// A request whose target exists and that its requester may have run, and on which terms.
 #[derive(Debug, Clone)]
-pub(crate) struct ResolvedCall {
+pub(crate) struct ResolvedRun {
+    /// The target, with the code or the arguments of the request.
+    pub(crate) target: CallTarget,
+    pub(crate) session: Option<SandboxId>,
+    pub(crate) files: Vec<FileInput>,
+    /// As requested, lowered to what the target has.
+    pub(crate) limits: LimitsRequest,
+    pub(crate) agent: Option<AgentId>,
+    pub(crate) run_as: PrincipalId,
+    pub(crate) action: ApprovalAction,
+    /// The scope of an approval whose decision names none.
+    pub(crate) default_scope: ApprovalScope,
+}
+
+/// A target and the terms on which it runs.
+pub(crate) struct ResolvedTarget {
     pub(crate) target: CallTarget,
     pub(crate) agent: Option<AgentId>,
     pub(crate) run_as: PrincipalId,
     pub(crate) action: ApprovalAction,
-    /// What an answer is good for, if whoever answers says nothing else.
     pub(crate) default_scope: ApprovalScope,
 }
 
 impl Service {
-    pub async fn call_tool(
-        self: &Arc<Self>,
-        caller: &Caller,
-        id: ToolId,
-        request: CallRequest,
-        manner: SubmitOptions,
-    ) -> Result<Submitted, RequestError> {
-        let route =
-            self.resolve_call(caller.workspace, &caller.principal, id, request.agent_id).await?;
-        self.submit_call(caller, route, request, manner).await
-    }
-
-    /// Runs what may run, or asks first.
-    pub(crate) async fn submit_call(
-        self: &Arc<Self>,
-        caller: &Caller,
-        route: ResolvedCall,
-        request: CallRequest,
-        manner: SubmitOptions,
-    ) -> Result<Submitted, RequestError> {
-        self.check_session_access(caller, request.sandbox_id).await?;
-        let request = route.target.constrain(request)?;
-        request.limits.resolve(&self.limit_caps(caller.workspace)?)?;
-        let id = ExecutionId::new(Uuid::now_v7());
-        let entry = route.target.entry(&request.arguments, id)?;
-        self.check_programs(&route.target, request.sandbox_id).await?;
-        let asks = route.action == ApprovalAction::Review
-            && !self.has_remembered_approval(caller, &route, &request).await?;
-        if asks {
-            return self.request_approval(caller, route, &entry, request, manner).await;
-        }
-        let mut files = route.target.source_files();
-        files.extend(self.load_inputs(caller, request.files).await?);
-        let command = Command {
-            id,
-            files,
-            limits: request.limits,
-            session: request.sandbox_id,
-            installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
-            ..self.new_command(
-                caller.workspace,
-                &caller.principal,
-                route.target.environment(),
-                entry,
-            )?
-        };
-        let needs = (route.target.integrations(&request.arguments), route.target.author());
-        let run_as = route.run_as;
-        let (command, trail) =
-            self.attach_egress(command, caller.workspace, &caller.principal, run_as, needs).await?;
-        let whose = RunContext {
-            run_as,
-            agent: route.agent,
-            function: route.target.function_id(),
-            egress_log: trail,
-            ..RunContext::for_caller(caller, manner)
-        };
-        let admitted = self.engine.admit(command).await?;
-        Ok(Submitted::Started(self.start_execution(admitted, whose).await?))
-    }
-
-    /// Whether the caller may use a session, if one is to be used, with all that it has.
-    pub(crate) async fn check_session_access(
-        &self,
-        caller: &Caller,
-        id: Option<SandboxId>,
-    ) -> Result<(), RequestError> {
-        let Some(id) = id else { return Ok(()) };
-        let session = self.usable_session(caller, id)?;
-        self.check_session_grants(caller.workspace, &caller.principal, &session).await
-    }
-
-    /// What a tool cannot do without must be there before it runs.
-    async fn check_programs(
-        &self,
-        callee: &CallTarget,
-        session: Option<SandboxId>,
-    ) -> Result<(), RequestError> {
-        if callee.required_programs().is_empty() {
-            return Ok(());
-        }
-        let environment = match session {
-            Some(id) => self.engine.info(id)?.environment,
-            None => callee.environment().to_owned(),
-        };
-        let (engine, programs) = (Arc::clone(&self.engine), callee.required_programs().to_vec());
-        run_blocking(move || {
-            let missing = engine.environment_contents(&environment)?.missing_programs(&programs);
-            if missing.is_empty() {
-                return Ok(());
-            }
-            Err(preflight::missing_programs_error(&environment, &missing).into())
-        })
-        .await?
-    }
-
-    /// Runs the `test()` of a tool, on the same terms as a call: it is the same code, with the same
-    /// variables.
-    pub async fn test_tool(
-        self: &Arc<Self>,
-        caller: &Caller,
-        id: ToolId,
-        request: TestRequest,
-        manner: SubmitOptions,
-    ) -> Result<Submitted, RequestError> {
-        let route = self.resolve_call(caller.workspace, &caller.principal, id, None).await?;
-        let route = ResolvedCall { target: route.target.into_test()?, ..route };
-        let request = CallRequest {
-            arguments: nothing(),
-            agent_id: None,
-            sandbox_id: request.sandbox_id,
-            files: Vec::new(),
-            limits: request.limits,
-        };
-        self.submit_call(caller, route, request, manner).await
-    }
-
-    pub(crate) fn new_command(
+    /// Finds the target of a request and decides whether this principal may have it run.
+    pub(crate) async fn resolve_run(
         &self,
         workspace: WorkspaceId,
         who: &Principal,
-        environment: &str,
-        entry: EntryPoint,
-    ) -> Result<Command, RequestError> {
-        Ok(Command {
-            principal: Some(who.name.clone()),
-            started_by: Some(who.id),
-            collect_files: self.file_collection(),
-            caps: Some(self.limit_caps(workspace)?),
-            ..Command::new(environment, entry)
-        })
+        request: RunRequest,
+    ) -> Result<ResolvedRun, RequestError> {
+        let RunRequest { target, session, files, limits } = request;
+        let resolved = match target {
+            RunTarget::Code(code) => self.resolve_submitted(workspace, who, code, session).await?,
+            RunTarget::Tool { id, agent, arguments, test } => {
+                let found = self.resolve_tool(workspace, who, id, agent, arguments).await?;
+                let target = if test { found.target.into_test()? } else { found.target };
+                ResolvedTarget { target, ..found }
+            }
+            RunTarget::Function { id, arguments } => {
+                let deployed = self.usable_function(workspace, who, id).await?;
+                ResolvedTarget {
+                    target: CallTarget::Function { deployed, by: None, arguments },
+                    agent: None,
+                    run_as: who.id,
+                    action: ApprovalAction::Allow,
+                    default_scope: ApprovalScope::Once,
+                }
+            }
+        };
+        let limits = resolved.target.constrain(session, &files, limits)?;
+        let ResolvedTarget { target, agent, run_as, action, default_scope } = resolved;
+        Ok(ResolvedRun { target, session, files, limits, agent, run_as, action, default_scope })
     }
 
-    /// The most that code of this workspace can ask for.
-    pub(crate) fn limit_caps(&self, workspace: WorkspaceId) -> Result<OperatorCaps, RequestError> {
-        let (all, of_workspaces) = (self.engine.caps(), &self.config.workspace_limits);
-        if of_workspaces.is_empty() {
-            return Ok(all);
+    async fn resolve_submitted(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        code: SubmittedCode,
+        session: Option<SandboxId>,
+    ) -> Result<ResolvedTarget, RequestError> {
+        if session.is_some() && code.environment.is_some() {
+            return Err(invalid_field("/environment", "a session has its own environment"));
         }
-        let found = self.db.read(|rows| rows.workspace(workspace))?;
-        let lower = found.and_then(|found| of_workspaces.get(&found.name));
-        Ok(lower.map_or(all, |lower| all.lowered_by(lower)))
+        if session.is_some() && !code.integrations.is_empty() {
+            return Err(invalid_field("/integrations", "a session has its own integrations"));
+        }
+        self.check_environment(code.environment.as_deref())?;
+        let session = session.map(|id| self.usable_session_of(workspace, who, id)).transpose()?;
+        self.resolve_code(workspace, who, session.as_ref(), code).await
     }
 
     /// Whether this principal may have this tool called, with whose rights, and on which terms.
-    pub(crate) async fn resolve_call(
+    async fn resolve_tool(
         &self,
         workspace: WorkspaceId,
         principal: &Principal,
         id: ToolId,
         agent: Option<AgentId>,
-    ) -> Result<ResolvedCall, RequestError> {
+        arguments: Value,
+    ) -> Result<ResolvedTarget, RequestError> {
         let may = |who: &Principal, object| {
             let permit = self.permit(workspace, who, Privilege::Usage, object)?;
             permit.map(drop).ok_or_else(|| missing_privilege(Privilege::Usage, object))
@@ -248,15 +110,10 @@ impl Service {
             let (tool, checked) = self.checked_tool(workspace, id).await?;
             may(principal, ObjectRef::Tool(id))?;
             let action = effective_action(&tool, None)?;
-            let callee = self.resolve_target(workspace, principal, tool, &checked).await?;
-            let (run_as, good_for) = (principal.id, ApprovalScope::Once);
-            return Ok(ResolvedCall {
-                target: callee,
-                agent: None,
-                run_as,
-                action,
-                default_scope: good_for,
-            });
+            let target =
+                self.resolve_target(workspace, principal, tool, &checked, arguments).await?;
+            let (run_as, default_scope) = (principal.id, ApprovalScope::Once);
+            return Ok(ResolvedTarget { target, agent: None, run_as, action, default_scope });
         };
         let found = self.db.read(|rows| rows.agent(workspace, agent_id))?;
         let agent = found.ok_or_else(|| not_found("agent", agent_id))?;
@@ -275,37 +132,32 @@ impl Service {
                 (tool, checked, action)
             }
         };
-        let callee = self.resolve_target(workspace, &run_as, tool, &checked).await?;
-        let (run_as, good_for) = (run_as.id, ApprovalScope::Once);
-        Ok(ResolvedCall {
-            target: callee,
-            agent: Some(agent_id),
-            run_as,
-            action,
-            default_scope: good_for,
-        })
+        let target = self.resolve_target(workspace, &run_as, tool, &checked, arguments).await?;
+        let (run_as, default_scope) = (run_as.id, ApprovalScope::Once);
+        Ok(ResolvedTarget { target, agent: Some(agent_id), run_as, action, default_scope })
     }
 
-    /// What the tool runs, for whoever it runs as.
+    /// The code that a call of the tool runs, for the principal that it runs as.
     async fn resolve_target(
         &self,
         workspace: WorkspaceId,
         run_as: &Principal,
         tool: Tool,
         contract: &ToolContract,
+        arguments: Value,
     ) -> Result<CallTarget, RequestError> {
         match contract {
             ToolContract::Python(checked) => {
                 check_not_function_environment(&tool.environment)?;
                 self.check_owner_egress(workspace, &tool, checked)?;
                 let checked = self.with_variables(workspace, &tool, checked).await?;
-                Ok(CallTarget::Tool { tool: Box::new(tool), checked, test: false })
+                Ok(CallTarget::Tool { tool: Box::new(tool), checked, arguments, test: false })
             }
             ToolContract::Function(contract) => {
                 let name = &contract.external_id;
                 let deployed = self.function_named(workspace, run_as, name).await?;
                 let by = Some(Arc::new(FunctionTool { tool, contract: (**contract).clone() }));
-                Ok(CallTarget::Function { deployed, by })
+                Ok(CallTarget::Function { deployed, by, arguments })
             }
         }
     }

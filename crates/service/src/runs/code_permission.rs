@@ -6,7 +6,8 @@
 use crate::error::{RequestError, missing_privilege};
 use crate::identity::caller::Caller;
 use crate::runs::call_target::{CallTarget, EXECUTE_PYTHON};
-use crate::runs::calls::ResolvedCall;
+use crate::runs::calls::ResolvedTarget;
+use crate::runs::run_request::SubmittedCode;
 use crate::service::Service;
 use db::Tx;
 use serde::{Deserialize, Serialize};
@@ -57,13 +58,13 @@ impl Service {
     }
 
     /// Whether this principal may have code run, with whose rights, and on which terms.
-    pub(crate) async fn resolve_python_call(
+    pub(crate) async fn resolve_code(
         &self,
         workspace: WorkspaceId,
         who: &Principal,
         session: Option<&Session>,
-        environment: Option<String>,
-    ) -> Result<ResolvedCall, RequestError> {
+        source: SubmittedCode,
+    ) -> Result<ResolvedTarget, RequestError> {
         let agent = session.and_then(|session| session.agent);
         let run_as = match agent {
             Some(agent) => self.authorize_agent(workspace, who, agent).await?.run_as.id,
@@ -74,7 +75,7 @@ impl Service {
             }
         };
         let permission = self.db.read(|rows| rows.code_permission(workspace))?;
-        let (action, good_for) = match permission {
+        let (action, default_scope) = match permission {
             Permission::Deny => return Err(denied()),
             Permission::Allow => (ApprovalAction::Allow, ApprovalScope::Once),
             Permission::AskOnce if session.is_some() => {
@@ -84,10 +85,10 @@ impl Service {
         };
         let environment = match session {
             Some(session) => session.environment.clone(),
-            None => self.environment_or_default(environment),
+            None => self.environment_or_default(source.environment.clone()),
         };
-        let callee = CallTarget::Python { environment };
-        Ok(ResolvedCall { target: callee, agent, run_as, action, default_scope: good_for })
+        let target = CallTarget::Code { source, environment };
+        Ok(ResolvedTarget { target, agent, run_as, action, default_scope })
     }
 }
 

@@ -11,60 +11,16 @@ pub use event_log::{EventLog, ExecutionRecord, ResponseBudget};
 pub use handle::ExecutionHandle;
 pub(crate) use task::ActiveExecution;
 
-use crate::data::inputs::FileInput;
-use crate::error::{RequestError, invalid_field, not_found};
+use crate::error::{RequestError, not_found};
 use crate::identity::caller::Caller;
-use crate::network;
 use crate::page::{Page, page_request};
-use crate::runs::call_target::ExecutePythonArgs;
-use crate::runs::calls::{CallRequest, Submitted};
 use crate::runs::live_log::{LARGE_BYTES, NumberedEvent};
-use crate::serde_helpers::{object, objects};
 use crate::service::Service;
 use db::{ExecutionFilter, Reader};
-use engine::{FileCollection, StagingDirectory};
 use futures_util::Stream;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::sync::Arc;
-use types::{Execution, ExecutionId, ExecutionStatus, LimitsRequest, SandboxId};
-use utoipa::ToSchema;
-
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ExecuteRequest {
-    /// Python, up to 4 MiB.
-    pub code: String,
-    #[serde(default)]
-    pub entry: EntryKind,
-    /// Of a script: what `sys.argv` is.
-    #[serde(default)]
-    pub argv: Vec<String>,
-    /// For the working directory, before the code runs.
-    #[serde(default, deserialize_with = "objects")]
-    pub files: Vec<FileInput>,
-    #[serde(default, deserialize_with = "object")]
-    pub limits: LimitsRequest,
-    /// Of a fresh sandbox; a session has its own.
-    pub environment: Option<String>,
-    /// The names of integrations that the code may leave a fresh sandbox by; a session has its own.
-    #[serde(default)]
-    pub integrations: Vec<String>,
-    /// The same as the integration `internet`.
-    #[serde(default)]
-    pub allow_network: bool,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EntryKind {
-    /// As in a notebook: the value of a last expression is a result.
-    #[default]
-    Cell,
-    /// As a cell whose value is what it binds to the name `result`, if it does.
-    Answer,
-    /// As `python3 FILE ARGS`.
-    Script,
-}
+use types::{Execution, ExecutionId, ExecutionStatus, SandboxId};
 
 #[derive(Debug, Clone, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -82,53 +38,6 @@ pub struct ExecutionQuery {
 }
 
 impl Service {
-    /// Code in a fresh sandbox, or in a session.
-    pub async fn execute(
-        self: &Arc<Self>,
-        caller: &Caller,
-        session: Option<SandboxId>,
-        request: ExecuteRequest,
-        manner: SubmitOptions,
-    ) -> Result<Submitted, RequestError> {
-        if session.is_some() && request.environment.is_some() {
-            return Err(invalid_field("/environment", "a session has its own environment"));
-        }
-        let integrations =
-            network::requested_integrations(request.integrations, request.allow_network);
-        if session.is_some() && !integrations.is_empty() {
-            return Err(invalid_field("/integrations", "a session has its own integrations"));
-        }
-        self.check_environment(request.environment.as_deref())?;
-        let session = session.map(|id| self.usable_session(caller, id)).transpose()?;
-        let (workspace, who) = (caller.workspace, &caller.principal);
-        let environment = request.environment.clone();
-        let route = self.resolve_python_call(workspace, who, session.as_ref(), environment).await?;
-        let script = ExecutePythonArgs {
-            code: request.code,
-            entry: request.entry,
-            argv: request.argv,
-            environment: request.environment,
-            integrations,
-        };
-        let call = CallRequest {
-            arguments: script.to_value(),
-            agent_id: None,
-            sandbox_id: session.map(|session| session.sandbox_id),
-            files: request.files,
-            limits: request.limits,
-        };
-        self.submit_call(caller, route, call, manner).await
-    }
-
-    pub(crate) fn file_collection(&self) -> FileCollection {
-        // A directory of its own for each, which is wiped at the next start whatever happens.
-        let directory = self.db.blobs().staging_path();
-        FileCollection::Staged(StagingDirectory {
-            directory,
-            bytes_max: self.config.execution_files_bytes_max,
-        })
-    }
-
     /// The record as it is now: of one that runs, what is known so far. Of very much output and
     /// very many results only the first are there, with a warning.
     pub async fn execution(

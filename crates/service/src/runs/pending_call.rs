@@ -4,40 +4,38 @@ use crate::data::inputs::{FileInput, make_names_unique, parse_inputs};
 use crate::data::staging::{file_write_error, hex};
 use crate::error::{RequestError, not_found};
 use crate::identity::caller::Caller;
-use crate::runs::call_target::CallTarget;
+use crate::runs::run_request::{RunRequest, RunTarget};
 use crate::service::Service;
-use engine::{EntryPoint, FileContent, InputFile};
+use engine::{FileContent, InputFile};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::sync::Arc;
-use types::{
-    AgentId, Approval, Error, ErrorCode, Execution, ExecutionId, ExecutionStatus, FileId, Limits,
-    LimitsRequest, SandboxId, ToolId, WorkspaceId,
-};
+use types::{Error, ErrorCode, ExecutionId, FileId, WorkspaceId};
 
 const PIECE_BYTES: usize = 64 * 1024;
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// A call that waits for an approval, as it is stored.
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PendingCall {
-    pub(crate) tool_id: ToolId,
-    pub(crate) agent_id: Option<AgentId>,
-    pub(crate) sandbox_id: Option<SandboxId>,
-    pub(crate) arguments: Value,
-    pub(crate) files: Vec<StoredInput>,
-    pub(crate) limits: LimitsRequest,
-    /// Whether it is the `test()` of the tool that runs, and not the tool.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) test: bool,
-    /// Of code in a session: the digest of its working directory when it was asked about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) working_directory: Option<String>,
+    /// Without submitted code and without files.
+    pub(crate) request: RunRequest,
+    pub(crate) inputs: StoredInputs,
     /// The run of a model that it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<ExecutionId>,
+}
+
+/// What the working directory of a call that waits has to contain when it starts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoredInputs {
+    pub(crate) files: Vec<StoredInput>,
+    /// Of code in a session: the digest of its working directory when the approval was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) working_directory: Option<String>,
 }
 
 /// An input whose bytes are kept.
@@ -50,53 +48,17 @@ pub(crate) struct StoredInput {
 }
 
 impl PendingCall {
-    /// Without code that was sent along: the record of the execution has it, and code can be long.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut short = self.clone();
-        if let Some(code) = short.submitted_code() {
-            *code = Value::Null;
-        }
-        serde_json::to_vec(&short).unwrap_or_default()
+        serde_json::to_vec(self).unwrap_or_default()
     }
 
     /// `code` is that of the record.
     pub(crate) fn from_bytes(bytes: &[u8], code: String) -> Option<Self> {
-        let mut plan: Self = serde_json::from_slice(bytes).ok()?;
-        if let Some(place) = plan.submitted_code().filter(|place| place.is_null()) {
-            *place = Value::String(code);
+        let mut pending: Self = serde_json::from_slice(bytes).ok()?;
+        if let RunTarget::Code(submitted) = &mut pending.request.target {
+            submitted.code = code;
         }
-        Some(plan)
-    }
-
-    /// Where the code stands in the arguments of `execute_python`.
-    fn submitted_code(&mut self) -> Option<&mut Value> {
-        let is_sent = self.tool_id == CallTarget::python_id();
-        self.arguments.get_mut("code").filter(|_| is_sent)
-    }
-
-    /// The record of a call that waits.
-    pub(crate) fn waiting_record(
-        &self,
-        approval: &Approval,
-        entry: &EntryPoint,
-        limits: Limits,
-    ) -> Execution {
-        Execution {
-            sandbox_id: self.sandbox_id,
-            environment: approval.environment.clone(),
-            status: ExecutionStatus::WaitingApproval,
-            entry: entry.name().to_owned(),
-            principal: Some(approval.requester),
-            run_as: Some(approval.run_as),
-            agent: self.agent_id,
-            approval_id: Some(approval.id),
-            parent: self.parent,
-            tool: entry.tool().map(str::to_owned),
-            code: approval.code.clone(),
-            arguments: entry.tool().map(|_| self.arguments.clone()),
-            files_in: self.files.iter().map(|file| file.name.clone()).collect(),
-            ..Execution::new(approval.execution_id, limits, approval.created_at)
-        }
+        Some(pending)
     }
 }
 

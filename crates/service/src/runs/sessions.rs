@@ -22,7 +22,10 @@ use engine::{ExpiryRequest, InputFile, NewSession};
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{AgentId, Error, ErrorCode, LimitsRequest, SandboxId, Session, SessionStatus};
+use types::{
+    AgentId, Error, ErrorCode, LimitsRequest, Principal, SandboxId, Session, SessionStatus,
+    WorkspaceId,
+};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -220,9 +223,18 @@ impl Service {
 
     /// The session, if the caller may see it.
     pub fn session(&self, caller: &Caller, id: SandboxId) -> Result<Session, RequestError> {
-        let found = self.db.read(|rows| rows.session(caller.workspace, id))?;
+        self.session_of(caller.workspace, &caller.principal, id)
+    }
+
+    fn session_of(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        id: SandboxId,
+    ) -> Result<Session, RequestError> {
+        let found = self.db.read(|rows| rows.session(workspace, id))?;
         match found {
-            Some(session) if self.may_see_owned_by(caller, session.owner)? => {
+            Some(session) if self.principal_may_see(workspace, who, session.owner)? => {
                 Ok(self.with_live_state(session))
             }
             _ => Err(session_not_found(id)),
@@ -232,6 +244,16 @@ impl Service {
     /// The session, if it is the caller's to use and can be used.
     pub fn usable_session(&self, caller: &Caller, id: SandboxId) -> Result<Session, RequestError> {
         check_usable(self.session(caller, id)?)
+    }
+
+    /// The same for a principal who is no caller at the moment: a person answers for them.
+    pub(crate) fn usable_session_of(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        id: SandboxId,
+    ) -> Result<Session, RequestError> {
+        check_usable(self.session_of(workspace, who, id)?)
     }
 
     /// Newest first.

@@ -5,17 +5,17 @@
 use crate::error::{RequestError, not_found};
 use crate::identity::caller::Caller;
 use crate::page::{Page, page_request};
-use crate::runs::call_target::CallTarget;
-use crate::runs::calls::{CallRequest, ResolvedCall, Submitted};
 use crate::runs::executions::SubmitOptions;
+use crate::runs::launch::Submitted;
+use crate::runs::run_request::{RunRequest, RunTarget, no_arguments};
 use crate::service::Service;
 use chrono::{DateTime, TimeDelta, Utc};
 use db::Reader;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::sync::Arc;
 use types::{
-    ApprovalAction, ApprovalScope, Error, ErrorCode, Event, Execution, ExecutionId, FunctionCall,
+    Error, ErrorCode, Event, Execution, ExecutionId, FunctionCall,
     FunctionCallStatus, FunctionId, FunctionResponse, LimitsRequest, LogLine, OutputChunk,
     OutputStream,
 };
@@ -30,7 +30,7 @@ const LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
 #[serde(deny_unknown_fields)]
 pub struct FunctionCallRequest {
     /// What `handle` is given as `data`; an empty object if absent.
-    #[serde(default = "nothing")]
+    #[serde(default = "no_arguments")]
     pub data: Value,
 }
 
@@ -45,10 +45,6 @@ pub struct FunctionCallQuery {
     pub cursor: Option<String>,
 }
 
-fn nothing() -> Value {
-    Value::Object(Map::new())
-}
-
 impl Service {
     /// Begins a call. It goes on whether or not anybody asks for it.
     pub async fn call_function(
@@ -56,26 +52,14 @@ impl Service {
         caller: &Caller,
         id: FunctionId,
         request: FunctionCallRequest,
-        manner: SubmitOptions,
+        options: SubmitOptions,
     ) -> Result<FunctionCall, RequestError> {
         self.function(caller, id)?;
-        let deployed = self.usable_function(caller.workspace, &caller.principal, id).await?;
-        let route = ResolvedCall {
-            target: CallTarget::Function { deployed, by: None },
-            agent: None,
-            run_as: caller.id(),
-            action: ApprovalAction::Allow,
-            default_scope: ApprovalScope::Once,
-        };
-        let request = CallRequest {
-            arguments: request.data,
-            agent_id: None,
-            sandbox_id: None,
-            files: Vec::new(),
-            limits: LimitsRequest::default(),
-        };
-        let manner = SubmitOptions { announce_id: true, ..manner };
-        let begun = match self.submit_call(caller, route, request, manner).await? {
+        let target = RunTarget::Function { id, arguments: request.data };
+        let limits = LimitsRequest::default();
+        let request = RunRequest { target, session: None, files: Vec::new(), limits };
+        let options = SubmitOptions { announce_id: true, ..options };
+        let begun = match self.run(caller, request, options).await? {
             Submitted::Started(attached) => attached.detach(),
             Submitted::AwaitingApproval(execution, _) => *execution,
         };

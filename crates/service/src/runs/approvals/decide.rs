@@ -231,7 +231,7 @@ impl Service {
         let bound = matter.bound_call(workspace, approval.requester);
         let once = matter.bound_execution(approval.execution_id, approval.expires_at);
         let now = Utc::now();
-        let scope = request.scope.unwrap_or(matter.call.default_scope);
+        let scope = request.scope.unwrap_or(matter.run.default_scope);
         let remembered = match scope {
             ApprovalScope::Once => None,
             scope => Some(self.remembered_approval(&matter, &bound, scope, (approval.id, now))?),
@@ -262,7 +262,7 @@ impl Service {
         seal: MacTag,
     ) -> Result<ApprovalSubject, RequestError> {
         self.check_requester(workspace, approval)?;
-        let matter = self.approval_subject(workspace, approval).await?;
+        let (matter, _) = self.approval_subject(workspace, approval).await?;
         let bound = matter.bound_call(workspace, approval.requester);
         let once = matter.bound_execution(approval.execution_id, approval.expires_at);
         if !macs_equal(
@@ -271,7 +271,7 @@ impl Service {
         ) {
             return Err(subject_changed_error());
         }
-        self.check_working_directory(&matter.pending).await?;
+        self.check_working_directory(&matter).await?;
         Ok(matter)
     }
 
@@ -327,7 +327,7 @@ impl Service {
         scope: ApprovalScope,
         (approval_id, now): (ApprovalId, DateTime<Utc>),
     ) -> Result<RememberedApproval, RequestError> {
-        let is_sent = matter.call.target.is_submitted_code();
+        let is_sent = matter.run.target.is_submitted_code();
         if is_sent && scope == ApprovalScope::Always && !matter.files.is_empty() {
             return Err(invalid_field("/scope", "`always` is for code without input files"));
         }

@@ -4,9 +4,10 @@ use super::subject::ApprovalSubject;
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
 use crate::origins::{asker_over, is_asker_over};
-use crate::runs::calls::{CallRequest, ResolvedCall, Submitted};
+use crate::runs::calls::ResolvedRun;
 use crate::runs::executions::SubmitOptions;
-use crate::runs::pending_call::PendingCall;
+use crate::runs::launch::Submitted;
+use crate::runs::pending_call::StoredInputs;
 use crate::service::Service;
 use crate::tasks::run_to_completion;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -22,47 +23,35 @@ use uuid::Uuid;
 const PENDING_APPROVALS_MAX: u64 = 1_000;
 
 impl Service {
-    /// Writes the question down, and everything that is needed once it is answered.
+    /// Writes the question down, and everything that is needed once it is answered. What could not
+    /// start is refused now, before a person is asked.
     pub(crate) async fn request_approval(
         self: &Arc<Self>,
         caller: &Caller,
-        route: ResolvedCall,
-        entry: &EntryPoint,
-        request: CallRequest,
-        manner: SubmitOptions,
+        mut run: ResolvedRun,
+        options: SubmitOptions,
     ) -> Result<Submitted, RequestError> {
-        let limits = request.limits.resolve(&self.limit_caps(caller.workspace)?)?;
-        let files = self.persist_inputs(caller, request.files).await?;
-        let working_directory = match request.sandbox_id {
-            Some(session) if route.target.is_submitted_code() => {
+        let (workspace, who) = (caller.workspace, &caller.principal);
+        let id = ExecutionId::new(Uuid::now_v7());
+        self.check_run(workspace, who, &run).await?;
+        let limits = run.limits.resolve(&self.limit_caps(workspace)?)?;
+        let entry = run.target.clone().into_entry(id)?;
+        let files = self.persist_inputs(caller, std::mem::take(&mut run.files)).await?;
+        let working_directory = match run.session {
+            Some(session) if run.target.is_submitted_code() => {
                 Some(self.engine.directory_digest(session).await?)
             }
             _ => None,
         };
-        let plan = PendingCall {
-            tool_id: route.target.id(),
-            agent_id: route.agent,
-            sandbox_id: request.sandbox_id,
-            arguments: request.arguments,
-            files,
-            limits: request.limits,
-            test: route.target.is_test(),
-            working_directory,
-            parent: manner.parent,
-        };
-        let (workspace, who) = (caller.workspace, &caller.principal);
-        let reach =
-            self.call_access(workspace, who, &route, &plan.arguments, plan.sandbox_id).await?;
-        let matter = ApprovalSubject::new(route, plan, reach);
-        let now = Utc::now();
-        let approval = self.new_approval(caller, &matter, entry, now);
-        let mut record = matter.pending.waiting_record(&approval, entry, limits);
-        record.principal = Some(caller.id());
-        record.function_id = matter.call.target.function_id();
-        let bound = matter.bound_call(caller.workspace, caller.id());
-        let once = matter.bound_execution(record.id, approval.expires_at);
+        let access = self.run_access(workspace, who, &run).await?;
+        let inputs = StoredInputs { files, working_directory };
+        let subject = ApprovalSubject::new(run, inputs, options.parent, access);
+        let approval = self.new_approval(caller, id, &subject, &entry, Utc::now());
+        let record = subject.waiting_record(&approval, &entry, limits);
+        let bound = subject.bound_call(workspace, caller.id());
+        let once = subject.bound_execution(id, approval.expires_at);
         let seal = mac_for_execution(&self.approval_key, ApprovalStage::Requested, &bound, &once);
-        let plan = matter.pending.to_bytes();
+        let plan = subject.to_pending().to_bytes();
         let (service, caller) = (Arc::clone(self), caller.clone());
         run_to_completion(async move {
             let running = service.register_waiting(record.id, approval.id);
@@ -73,7 +62,7 @@ impl Service {
                 &approval,
                 plan,
                 seal,
-                manner.idempotency_key,
+                options.idempotency_key,
             );
             if let Err(refused) = written.await {
                 service.active_executions().remove(&record.id);
@@ -90,6 +79,7 @@ impl Service {
     fn new_approval(
         &self,
         caller: &Caller,
+        execution_id: ExecutionId,
         matter: &ApprovalSubject,
         entry: &EntryPoint,
         now: DateTime<Utc>,
@@ -98,20 +88,20 @@ impl Service {
         Approval {
             id: ApprovalId::new(Uuid::now_v7()),
             state: ApprovalState::Pending,
-            execution_id: ExecutionId::new(Uuid::now_v7()),
+            execution_id,
             requester: caller.id(),
-            run_as: matter.call.run_as,
-            tool_id: matter.call.target.id(),
-            tool_name: matter.call.target.name().to_owned(),
-            agent_id: matter.call.agent,
-            sandbox_id: matter.pending.sandbox_id,
+            run_as: matter.run.run_as,
+            tool_id: matter.run.target.id(),
+            tool_name: matter.run.target.name().to_owned(),
+            agent_id: matter.run.agent,
+            sandbox_id: matter.run.session,
             code: entry.code().to_owned(),
-            arguments: matter.call.target.displayed_arguments(&matter.pending.arguments),
+            arguments: matter.run.target.displayed_arguments(),
             files: matter.files.clone(),
-            environment: matter.call.target.environment().to_owned(),
+            environment: matter.run.target.environment().to_owned(),
             network: matter.access.integrations.clone(),
             secrets: matter.access.secrets.clone(),
-            working_directory: matter.pending.working_directory.clone(),
+            working_directory: matter.inputs.working_directory.clone(),
             created_at: now,
             // As precise as the seal is.
             expires_at: truncate_to_micros(
@@ -120,7 +110,7 @@ impl Service {
             decided_by: None,
             decided_at: None,
             reason: None,
-            scope: matter.call.default_scope,
+            scope: matter.run.default_scope,
         }
     }
 

@@ -2,21 +2,20 @@
 
 use super::subject::ApprovalSubject;
 use super::unstarted::UnstartedOutcome;
-use super::{directory_changed_error, not_pending_error, subject_changed_error};
+use super::{not_pending_error, subject_changed_error};
 use crate::error::{RequestError, not_found};
-use crate::network::EgressLog;
 use crate::origins::Asker;
 use crate::runs::executions::{RunContext, SubmitOptions};
+use crate::runs::launch::InputFiles;
 use crate::service::Service;
 use chrono::Utc;
 use db::{AwaitedApproval, DatabaseError, Tx};
-use engine::{Admitted, Command};
 use policy::{ApprovalStage, mac_for_execution, macs_equal};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 use types::{
-    Approval, ApprovalId, ApprovalState, Error, ErrorCode, ExecutionId, KeyId, WorkspaceId,
+    Approval, ApprovalId, ApprovalState, Error, ErrorCode, ExecutionId, Principal, WorkspaceId,
 };
 
 /// Between two tries to find room for what was agreed to.
@@ -48,33 +47,20 @@ impl Service {
         workspace: WorkspaceId,
         id: ApprovalId,
     ) -> Result<(), RequestError> {
-        let (approval, matter, key) = self.approved_subject(workspace, id).await?;
-        let (mut admitted, trail) = self.admit_approved(workspace, &approval, &matter).await?;
-        // Nobody else can change the files from here on: the session is ours until it has run.
-        if let Some(asked) = &matter.pending.working_directory
-            && admitted.directory_digest().await?.as_ref() != Some(asked)
-        {
-            return Err(directory_changed_error());
-        }
+        let (approval, subject, requester) = self.approved_subject(workspace, id).await?;
+        let key = self.check_requester(workspace, &approval)?;
         // So that it is stopped when the right of whoever asked is taken away.
         let asker = Asker { workspace, principal: approval.requester, key };
         self.register_execution(approval.execution_id).asked_by(asker);
-        let whose = RunContext {
-            workspace,
-            principal: approval.requester,
-            key: None,
-            run_as: matter.call.run_as,
-            agent: matter.call.agent,
-            function: matter.call.target.function_id(),
+        let ApprovalSubject { run, inputs, parent, .. } = subject;
+        let options = SubmitOptions { parent, ..SubmitOptions::default() };
+        let context = RunContext {
             approval: Some(approval.id),
             requested_at: Some(approval.created_at),
-            egress_log: trail,
-            options: SubmitOptions { parent: matter.pending.parent, ..SubmitOptions::default() },
+            ..RunContext::new(workspace, approval.requester, options)
         };
-        // All their bytes are read to know them again, so not at every look for room.
-        let mut files = matter.call.target.source_files();
-        files.extend(self.open_stored_inputs(workspace, &matter.pending.files).await?);
-        self.start_execution(admitted.with_files(files), whose).await?.detach();
+        let (id, files) = (approval.execution_id, InputFiles::Stored(&inputs));
+        self.launch(id, &requester, run, files, context).await?.detach();
         Ok(())
     }
 
@@ -83,7 +69,7 @@ impl Service {
         &self,
         workspace: WorkspaceId,
         id: ApprovalId,
-    ) -> Result<(Approval, ApprovalSubject, Option<KeyId>), RequestError> {
+    ) -> Result<(Approval, ApprovalSubject, Principal), RequestError> {
         let found = self.db.read(|rows| rows.approval(workspace, id))?;
         let (approval, seal) = found.ok_or_else(|| not_found("approval", id))?;
         if approval.state != ApprovalState::Allowed {
@@ -92,8 +78,8 @@ impl Service {
         if approval.expires_at <= Utc::now() {
             return Err(not_pending_error(&Approval { state: ApprovalState::Expired, ..approval }));
         }
-        let key = self.check_requester(workspace, &approval)?;
-        let matter = self.approval_subject(workspace, &approval).await?;
+        self.check_requester(workspace, &approval)?;
+        let (matter, requester) = self.approval_subject(workspace, &approval).await?;
         let by = approval.decided_by.ok_or_else(subject_changed_error)?;
         let bound = matter.bound_call(workspace, approval.requester);
         let once = matter.bound_execution(approval.execution_id, approval.expires_at);
@@ -103,35 +89,7 @@ impl Service {
         ) {
             return Err(subject_changed_error());
         }
-        Ok((approval, matter, key))
-    }
-
-    async fn admit_approved(
-        self: &Arc<Self>,
-        workspace: WorkspaceId,
-        approval: &Approval,
-        matter: &ApprovalSubject,
-    ) -> Result<(Admitted, Option<Arc<EgressLog>>), RequestError> {
-        let requester = self.db.read(|rows| rows.principal(workspace, approval.requester))?;
-        let requester = requester.ok_or_else(subject_changed_error)?;
-        if let Some(id) = matter.pending.sandbox_id {
-            let session = self.session_row(workspace, id)?;
-            self.check_session_grants(workspace, &requester, &session).await?;
-        }
-        let callee = &matter.call.target;
-        let entry = callee.entry(&matter.pending.arguments, approval.execution_id)?;
-        let command = Command {
-            id: approval.execution_id,
-            limits: matter.pending.limits,
-            session: matter.pending.sandbox_id,
-            installer: self.installer(workspace, requester.id, matter.pending.sandbox_id),
-            ..self.new_command(workspace, &requester, callee.environment(), entry)?
-        };
-        let needs = (callee.integrations(&matter.pending.arguments), callee.author());
-        let run_as = matter.call.run_as;
-        let (command, trail) =
-            self.attach_egress(command, workspace, &requester, run_as, needs).await?;
-        Ok((self.engine.admit(command).await?, trail))
+        Ok((approval, matter, requester))
     }
 
     /// That it cannot be is tried until it is written.

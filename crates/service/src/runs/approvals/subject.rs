@@ -4,37 +4,85 @@ use super::{directory_changed_error, subject_changed_error};
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
 use crate::network::{IntegrationSource, SandboxAccess};
-use crate::runs::call_target::{CallTarget, ExecutePythonArgs};
-use crate::runs::calls::{CallRequest, ResolvedCall};
-use crate::runs::pending_call::PendingCall;
+use crate::runs::calls::ResolvedRun;
+use crate::runs::pending_call::{PendingCall, StoredInput, StoredInputs};
+use crate::runs::run_request::RunRequest;
 use crate::service::Service;
 use chrono::{DateTime, Utc};
+use engine::EntryPoint;
 use policy::{BoundCall, BoundExecution, RememberedCoverage, mac_for_remembered, macs_equal};
-use serde_json::Value;
 use types::{
-    Approval, ApprovalScope, ErrorCode, ExecutionId, Principal, PrincipalId, SandboxId, Session,
-    WorkspaceId,
+    Approval, ApprovalScope, ErrorCode, Execution, ExecutionId, ExecutionStatus, Limits, Principal,
+    PrincipalId, SandboxId, Session, WorkspaceId,
 };
 
 /// Everything that an approval is about, as it is now.
 pub(super) struct ApprovalSubject {
-    pub(super) call: ResolvedCall,
-    pub(super) pending: PendingCall,
+    pub(super) run: ResolvedRun,
+    pub(super) inputs: StoredInputs,
+    pub(super) parent: Option<ExecutionId>,
     definition: String,
-    arguments: String,
+    /// The code or the arguments, as text.
+    input: String,
     pub(super) access: SandboxAccess,
+    /// Names and digests of the input files.
     pub(super) files: Vec<(String, String)>,
 }
 
 impl ApprovalSubject {
-    pub(super) fn new(route: ResolvedCall, plan: PendingCall, reach: SandboxAccess) -> Self {
+    pub(super) fn new(
+        run: ResolvedRun,
+        inputs: StoredInputs,
+        parent: Option<ExecutionId>,
+        access: SandboxAccess,
+    ) -> Self {
+        let named = |file: &StoredInput| (file.name.clone(), file.sha256.clone());
         Self {
-            definition: route.target.definition(),
-            arguments: plan.arguments.to_string(),
-            files: plan.files.iter().map(|file| (file.name.clone(), file.sha256.clone())).collect(),
-            call: route,
-            pending: plan,
-            access: reach,
+            definition: run.target.definition(),
+            input: run.target.input_text(),
+            files: inputs.files.iter().map(named).collect(),
+            run,
+            inputs,
+            parent,
+            access,
+        }
+    }
+
+    /// What is stored until the approval is given.
+    pub(super) fn to_pending(&self) -> PendingCall {
+        let ResolvedRun { target, session, limits, agent, .. } = &self.run;
+        let target = target.to_request(*agent);
+        PendingCall {
+            request: RunRequest { target, session: *session, files: Vec::new(), limits: *limits },
+            inputs: self.inputs.clone(),
+            parent: self.parent,
+        }
+    }
+
+    /// The record of a call that waits.
+    pub(super) fn waiting_record(
+        &self,
+        approval: &Approval,
+        entry: &EntryPoint,
+        limits: Limits,
+    ) -> Execution {
+        let target = &self.run.target;
+        Execution {
+            sandbox_id: self.run.session,
+            environment: approval.environment.clone(),
+            status: ExecutionStatus::WaitingApproval,
+            entry: entry.name().to_owned(),
+            principal: Some(approval.requester),
+            run_as: Some(approval.run_as),
+            agent: self.run.agent,
+            function_id: target.function_id(),
+            approval_id: Some(approval.id),
+            parent: self.parent,
+            tool: entry.tool().map(str::to_owned),
+            code: approval.code.clone(),
+            arguments: target.arguments().cloned(),
+            files_in: self.inputs.files.iter().map(|file| file.name.clone()).collect(),
+            ..Execution::new(approval.execution_id, limits, approval.created_at)
         }
     }
 
@@ -46,16 +94,16 @@ impl ApprovalSubject {
         BoundCall {
             workspace,
             requester,
-            run_as: self.call.run_as,
-            tool: self.call.target.id(),
-            agent: self.call.agent,
-            session: self.pending.sandbox_id,
-            environment: self.call.target.environment(),
+            run_as: self.run.run_as,
+            tool: self.run.target.id(),
+            agent: self.run.agent,
+            session: self.run.session,
+            environment: self.run.target.environment(),
             network: &self.access.integrations,
             secrets: &self.access.secrets,
             reach: &self.access.digest,
             definition: &self.definition,
-            limits: self.pending.limits,
+            limits: self.run.limits,
         }
     }
 
@@ -66,17 +114,17 @@ impl ApprovalSubject {
     ) -> BoundExecution<'_> {
         BoundExecution {
             execution,
-            arguments: &self.arguments,
+            arguments: &self.input,
             files: &self.files,
-            working_directory: self.pending.working_directory.as_deref(),
+            working_directory: self.inputs.working_directory.as_deref(),
             expires_at,
         }
     }
 
     /// What an answer for further calls would cover.
     pub(super) fn coverage(&self) -> RememberedCoverage<'_> {
-        if self.call.target.is_submitted_code() {
-            RememberedCoverage::SentCode { arguments: &self.arguments }
+        if self.run.target.is_submitted_code() {
+            RememberedCoverage::SentCode { arguments: &self.input }
         } else {
             RememberedCoverage::Definition
         }
@@ -88,106 +136,73 @@ impl Service {
     pub(crate) async fn has_remembered_approval(
         &self,
         caller: &Caller,
-        route: &ResolvedCall,
-        request: &CallRequest,
+        run: &ResolvedRun,
     ) -> Result<bool, RequestError> {
         let (workspace, requester) = (caller.workspace, caller.id());
-        let (tool, session) = (route.target.id(), request.sandbox_id);
+        let (tool, session) = (run.target.id(), run.session);
         let mut known = self.db.read(|rows| {
-            rows.remembered_approvals_for(workspace, requester, tool, route.agent, session)
+            rows.remembered_approvals_for(workspace, requester, tool, run.agent, session)
         })?;
-        if route.target.is_submitted_code() && !request.files.is_empty() {
+        if run.target.is_submitted_code() && !run.files.is_empty() {
             // Files that come along are part of what runs, and no answer for always is given about them.
             known.retain(|one| one.scope != ApprovalScope::Always);
         }
         if known.is_empty() {
             return Ok(false);
         }
-        let plan = PendingCall {
-            tool_id: tool,
-            agent_id: route.agent,
-            sandbox_id: session,
-            // Of a tool the definition counts, and its arguments can be long.
-            arguments: if route.target.is_submitted_code() {
-                request.arguments.clone()
-            } else {
-                Value::Null
-            },
-            files: Vec::new(),
-            limits: request.limits,
-            test: route.target.is_test(),
-            working_directory: None,
-            parent: None,
-        };
-        let reach =
-            self.call_access(workspace, &caller.principal, route, &request.arguments, session);
-        let matter = ApprovalSubject::new(route.clone(), plan, reach.await?);
-        let bound = matter.bound_call(workspace, requester);
+        let access = self.run_access(workspace, &caller.principal, run).await?;
+        let inputs = StoredInputs { files: Vec::new(), working_directory: None };
+        let subject = ApprovalSubject::new(run.clone(), inputs, None, access);
+        let bound = subject.bound_call(workspace, requester);
         Ok(known.iter().any(|one| {
-            mac_for_remembered(&self.approval_key, &bound, matter.coverage(), one.scope)
-                .is_some_and(|seal| macs_equal(&seal, &one.mac))
+            mac_for_remembered(&self.approval_key, &bound, subject.coverage(), one.scope)
+                .is_some_and(|mac| macs_equal(&mac, &one.mac))
         }))
     }
 
-    /// What the code of a call could reach and use: in a session all that the session has.
-    pub(super) async fn call_access(
+    /// What the code of a run could reach and use: in a session all that the session has.
+    pub(super) async fn run_access(
         &self,
         workspace: WorkspaceId,
         requester: &Principal,
-        route: &ResolvedCall,
-        arguments: &Value,
-        session: Option<SandboxId>,
+        run: &ResolvedRun,
     ) -> Result<SandboxAccess, RequestError> {
-        if let Some(id) = session {
+        if let Some(id) = run.session {
             let session = self.session_row(workspace, id)?;
             return self.session_access(workspace, &session).await;
         }
-        let integrations = route.target.integrations(arguments);
-        let (run_as, author) = (route.run_as, route.target.author());
-        let grounds = IntegrationSource::Named { integrations, run_as, author };
-        self.fresh_sandbox_access(workspace, requester, &grounds).await
+        let (integrations, author) = (run.target.integrations(), run.target.author());
+        let source = IntegrationSource::Named { integrations, run_as: run.run_as, author };
+        self.fresh_sandbox_access(workspace, requester, &source).await
     }
 
-    /// What an approval is about, from the records as they are now.
+    /// What a question is about, as the records are now.
     pub(super) async fn approval_subject(
         &self,
         workspace: WorkspaceId,
         approval: &Approval,
-    ) -> Result<ApprovalSubject, RequestError> {
-        let (plan, requester) = self.db.read(|rows| {
-            let plan = rows.pending_call_json(workspace, approval.execution_id)?;
-            Ok((plan, rows.principal(workspace, approval.requester)?))
+    ) -> Result<(ApprovalSubject, Principal), RequestError> {
+        let (pending, requester) = self.db.read(|rows| {
+            let pending = rows.pending_call_json(workspace, approval.execution_id)?;
+            Ok((pending, rows.principal(workspace, approval.requester)?))
         })?;
-        let plan = plan.and_then(|bytes| PendingCall::from_bytes(&bytes, approval.code.clone()));
-        let plan = plan.ok_or_else(subject_changed_error)?;
+        let pending =
+            pending.and_then(|bytes| PendingCall::from_bytes(&bytes, approval.code.clone()));
+        let PendingCall { request, inputs, parent } = pending.ok_or_else(subject_changed_error)?;
         let requester = requester.ok_or_else(subject_changed_error)?;
-        let route = match ExecutePythonArgs::from_value(&plan.arguments) {
-            Some(script) if plan.tool_id == CallTarget::python_id() => {
-                let session = plan.sandbox_id.map(|id| self.session_row(workspace, id));
-                let session = session.transpose()?;
-                let environment = script.environment;
-                self.resolve_python_call(workspace, &requester, session.as_ref(), environment)
-                    .await?
-            }
-            _ => self.resolve_call(workspace, &requester, plan.tool_id, plan.agent_id).await?,
-        };
-        let route = match plan.test {
-            true => ResolvedCall { target: route.target.into_test()?, ..route },
-            false => route,
-        };
-        let reach = self
-            .call_access(workspace, &requester, &route, &plan.arguments, plan.sandbox_id)
-            .await?;
-        Ok(ApprovalSubject::new(route, plan, reach))
+        let run = self.resolve_run(workspace, &requester, request).await?;
+        let access = self.run_access(workspace, &requester, &run).await?;
+        Ok((ApprovalSubject::new(run, inputs, parent, access), requester))
     }
 
     /// Whether the working directory is the one that was asked about. While something runs there this
     /// cannot be told; it is told before the call begins.
     pub(super) async fn check_working_directory(
         &self,
-        plan: &PendingCall,
+        subject: &ApprovalSubject,
     ) -> Result<(), RequestError> {
-        let (Some(asked), Some(session)) = (&plan.working_directory, plan.sandbox_id) else {
+        let asked = &subject.inputs.working_directory;
+        let (Some(asked), Some(session)) = (asked, subject.run.session) else {
             return Ok(());
         };
         match self.engine.directory_digest(session).await {

@@ -42,18 +42,26 @@ pub(crate) struct RunContext {
 }
 
 impl RunContext {
-    pub(crate) fn for_caller(caller: &Caller, manner: SubmitOptions) -> Self {
+    pub(crate) fn for_caller(caller: &Caller, options: SubmitOptions) -> Self {
+        Self { key: caller.key(), ..Self::new(caller.workspace, caller.id(), options) }
+    }
+
+    pub(crate) fn new(
+        workspace: WorkspaceId,
+        principal: PrincipalId,
+        options: SubmitOptions,
+    ) -> Self {
         Self {
-            workspace: caller.workspace,
-            principal: caller.id(),
-            key: caller.key(),
-            run_as: caller.id(),
+            workspace,
+            principal,
+            key: None,
+            run_as: principal,
             agent: None,
             function: None,
             approval: None,
             requested_at: None,
             egress_log: None,
-            options: manner,
+            options,
         }
     }
 
@@ -103,18 +111,7 @@ mod tests {
     #[test]
     fn a_run_that_can_leave_its_sandbox_has_a_row_before_it_begins() {
         let (workspace, principal) = (WorkspaceId::new(Uuid::nil()), PrincipalId::new(Uuid::nil()));
-        let inside = RunContext {
-            workspace,
-            principal,
-            key: None,
-            run_as: principal,
-            agent: None,
-            function: None,
-            approval: None,
-            requested_at: None,
-            egress_log: None,
-            options: SubmitOptions::default(),
-        };
+        let inside = RunContext::new(workspace, principal, SubmitOptions::default());
         assert!(inside.can_defer_row());
         let trail = EgressLog::new(workspace, principal, Arc::default(), OutputRedactor::default());
         let outside = RunContext { egress_log: Some(Arc::new(trail)), ..inside };

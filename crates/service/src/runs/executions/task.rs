@@ -13,7 +13,7 @@ use crate::error::RequestError;
 use crate::origins::Asker;
 use crate::runs::live_log::{LiveLog, memory_bytes};
 use crate::service::Service;
-use crate::tasks::{run_blocking, run_to_completion};
+use crate::tasks::{catch_panic, run_blocking, run_to_completion};
 use chrono::Utc;
 use db::{EventBatch, IdempotencyKey, Tx};
 use engine::{Admitted, FinishedExecution, ValueRoom};
@@ -237,9 +237,9 @@ impl Service {
     /// Runs it, keeps what it made, writes the record, and tells whoever listens.
     async fn run_execution_task(self: Arc<Self>, admitted: Admitted, mut course: ExecutionTask) {
         let span = tracing::info_span!("execution", id = %course.started.id);
-        let ran = self.run_and_log_egress(admitted, &mut course).instrument(span).await;
-        let (lost, told) = match ran {
-            Ok(finished) => match self.persist_record(finished, &mut course).await {
+        let ran = self.run_and_log_egress(admitted, &mut course).instrument(span);
+        let (lost, told) = match catch_panic(ran).await {
+            Ok(finished) => match catch_panic(self.persist_record(finished, &mut course)).await {
                 Ok(record) => (None, Ok(with_transcript(record, &course.running.live))),
                 Err(refused) => {
                     let told = Err(record_lost_error(&refused.error).into());

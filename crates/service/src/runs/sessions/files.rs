@@ -33,7 +33,7 @@ impl Service {
         caller: &Caller,
         id: SandboxId,
     ) -> Result<SessionFiles, RequestError> {
-        self.check_session_access(caller, Some(id)).await?;
+        self.check_session_access(caller.workspace, &caller.principal, Some(id)).await?;
         let listing = self.engine.list_files(id).await?;
         let files = listing.files.into_iter();
         let skipped = listing.skipped.into_iter();
@@ -50,7 +50,7 @@ impl Service {
         id: SandboxId,
         name: String,
     ) -> Result<(File, u64), RequestError> {
-        self.check_session_access(caller, Some(id)).await?;
+        self.check_session_access(caller.workspace, &caller.principal, Some(id)).await?;
         Ok(self.engine.open_file(id, name).await?)
     }
 
@@ -61,7 +61,7 @@ impl Service {
         name: String,
         content: StagedFile,
     ) -> Result<SessionFile, RequestError> {
-        self.check_session_access(caller, Some(id)).await?;
+        self.check_session_access(caller.workspace, &caller.principal, Some(id)).await?;
         let size = self.engine.write_file(id, name.clone(), content.open()?).await?;
         Ok(SessionFile { name, size })
     }
@@ -74,7 +74,7 @@ impl Service {
         id: SandboxId,
         documents: &[FileId],
     ) -> Result<Vec<String>, RequestError> {
-        self.check_session_access(caller, Some(id)).await?;
+        self.check_session_access(caller.workspace, &caller.principal, Some(id)).await?;
         // A session is not asked what it has while something runs in it.
         if documents.is_empty() {
             return Ok(Vec::new());
@@ -122,7 +122,7 @@ impl Service {
         id: SandboxId,
         name: String,
     ) -> Result<(), RequestError> {
-        self.check_session_access(caller, Some(id)).await?;
+        self.check_session_access(caller.workspace, &caller.principal, Some(id)).await?;
         Ok(self.engine.delete_file(id, name).await?)
     }
 }

@@ -1,0 +1,197 @@
+//! The launch of a run: the only way from a request to a sandbox. Direct calls, tests of tools, calls
+//! of agents and calls that a person has approved all pass through [`Service::launch`], so that
+//! each meets the same checks when it starts.
+
+use crate::error::RequestError;
+use crate::identity::caller::Caller;
+use crate::runs::approvals::directory_changed_error;
+use crate::runs::call_target::CallTarget;
+use crate::runs::calls::ResolvedRun;
+use crate::runs::executions::{ExecutionHandle, RunContext, SubmitOptions};
+use crate::runs::live_log::NumberedEvent;
+use crate::runs::pending_call::StoredInputs;
+use crate::runs::run_request::RunRequest;
+use crate::service::Service;
+use crate::tasks::run_blocking;
+use engine::{Command, FileCollection, StagingDirectory, preflight};
+use futures_util::stream::BoxStream;
+use std::sync::Arc;
+use types::{
+    ApprovalAction, Error, ErrorCode, Execution, ExecutionId, LimitsRequest, OperatorCaps,
+    Principal, SandboxId, WorkspaceId,
+};
+use uuid::Uuid;
+
+/// A run that has started, or that waits for an approval.
+pub enum Submitted {
+    Started(ExecutionHandle),
+    /// Its record so far, and its events from now to its end.
+    AwaitingApproval(Box<Execution>, BoxStream<'static, NumberedEvent>),
+}
+
+impl std::fmt::Debug for Submitted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Started(handle) => f.debug_tuple("Started").field(handle).finish(),
+            Self::AwaitingApproval(execution, _) => {
+                f.debug_tuple("AwaitingApproval").field(&execution.id).finish()
+            }
+        }
+    }
+}
+
+/// Where the input files of a run come from.
+pub(crate) enum InputFiles<'a> {
+    /// The request. They are loaded before the run takes capacity, because a URL may be slow.
+    Requested(&'a Caller),
+    /// They were stored with the approval request. They are read after the run has its capacity,
+    /// because a run that waits for capacity would read and hash them at every attempt.
+    Stored(&'a StoredInputs),
+}
+
+impl Service {
+    /// Starts a run, or requests the approval that it needs.
+    pub async fn run(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: RunRequest,
+        options: SubmitOptions,
+    ) -> Result<Submitted, RequestError> {
+        let run = self.resolve_run(caller.workspace, &caller.principal, request).await?;
+        let asks = run.action == ApprovalAction::Review
+            && !self.has_remembered_approval(caller, &run).await?;
+        if asks {
+            return self.request_approval(caller, run, options).await;
+        }
+        let id = ExecutionId::new(Uuid::now_v7());
+        let context = RunContext::for_caller(caller, options);
+        let files = InputFiles::Requested(caller);
+        Ok(Submitted::Started(self.launch(id, &caller.principal, run, files, context).await?))
+    }
+
+    /// Checks a run as of now, takes capacity, and starts it.
+    pub(crate) async fn launch(
+        self: &Arc<Self>,
+        id: ExecutionId,
+        requester: &Principal,
+        mut run: ResolvedRun,
+        inputs: InputFiles<'_>,
+        context: RunContext,
+    ) -> Result<ExecutionHandle, RequestError> {
+        let workspace = context.workspace;
+        self.check_run(workspace, requester, &run).await?;
+        let requested = std::mem::take(&mut run.files);
+        let ResolvedRun { target, session, limits, agent, run_as, .. } = run;
+        let (environment, function) = (target.environment().to_owned(), target.function_id());
+        let needs = (target.integrations(), target.author());
+        let mut files = target.source_files();
+        let entry = target.into_entry(id)?;
+        if let InputFiles::Requested(caller) = &inputs {
+            files.extend(self.load_inputs(caller, requested).await?);
+        }
+        let caps = self.limit_caps(workspace)?;
+        let command = Command {
+            id,
+            principal: Some(requester.name.clone()),
+            started_by: Some(requester.id),
+            session,
+            files,
+            limits,
+            caps: Some(caps),
+            collect_files: self.file_collection(),
+            installer: self.installer(workspace, requester.id, session),
+            ..Command::new(environment, entry)
+        };
+        let (command, egress_log) =
+            self.attach_egress(command, workspace, requester, run_as, needs).await?;
+        let admitted = self.engine.admit(command).await;
+        let mut admitted = admitted.map_err(|fault| admission_error(fault, &limits, &caps))?;
+        if let InputFiles::Stored(stored) = inputs {
+            // Nobody else can change the files from here on: the session is leased to this run.
+            if let Some(asked) = &stored.working_directory
+                && admitted.directory_digest().await?.as_ref() != Some(asked)
+            {
+                return Err(directory_changed_error());
+            }
+            admitted.add_files(self.open_stored_inputs(workspace, &stored.files).await?);
+        }
+        let context = RunContext { run_as, agent, function, egress_log, ..context };
+        self.start_execution(admitted, context).await
+    }
+
+    /// Everything that can have changed since a run was resolved or approved: its session, what the
+    /// session may use, and the programs of its environment.
+    pub(crate) async fn check_run(
+        &self,
+        workspace: WorkspaceId,
+        requester: &Principal,
+        run: &ResolvedRun,
+    ) -> Result<(), RequestError> {
+        self.check_session_access(workspace, requester, run.session).await?;
+        self.check_programs(&run.target, run.session).await
+    }
+
+    /// Whether a principal may use a session, if one is named, with everything that it has.
+    pub(crate) async fn check_session_access(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        id: Option<SandboxId>,
+    ) -> Result<(), RequestError> {
+        let Some(id) = id else { return Ok(()) };
+        let session = self.usable_session_of(workspace, who, id)?;
+        self.check_session_grants(workspace, who, &session).await
+    }
+
+    /// Refuses a tool whose environment lacks a program that the tool starts.
+    async fn check_programs(
+        &self,
+        target: &CallTarget,
+        session: Option<SandboxId>,
+    ) -> Result<(), RequestError> {
+        if target.required_programs().is_empty() {
+            return Ok(());
+        }
+        let environment = match session {
+            Some(id) => self.engine.info(id)?.environment,
+            None => target.environment().to_owned(),
+        };
+        let (engine, programs) = (Arc::clone(&self.engine), target.required_programs().to_vec());
+        run_blocking(move || {
+            let missing = engine.environment_contents(&environment)?.missing_programs(&programs);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            Err(preflight::missing_programs_error(&environment, &missing).into())
+        })
+        .await?
+    }
+
+    /// The upper bounds of limits in this workspace.
+    pub(crate) fn limit_caps(&self, workspace: WorkspaceId) -> Result<OperatorCaps, RequestError> {
+        let (all, of_workspaces) = (self.engine.caps(), &self.config.workspace_limits);
+        if of_workspaces.is_empty() {
+            return Ok(all);
+        }
+        let found = self.db.read(|rows| rows.workspace(workspace))?;
+        let lower = found.and_then(|found| of_workspaces.get(&found.name));
+        Ok(lower.map_or(all, |lower| all.lowered_by(lower)))
+    }
+
+    fn file_collection(&self) -> FileCollection {
+        // A directory of its own for each, which is wiped at the next start whatever happens.
+        let directory = self.db.blobs().staging_path();
+        FileCollection::Staged(StagingDirectory {
+            directory,
+            bytes_max: self.config.execution_files_bytes_max,
+        })
+    }
+}
+
+/// The engine's refusal, with the field of the request if it is about a limit.
+fn admission_error(fault: Error, limits: &LimitsRequest, caps: &OperatorCaps) -> RequestError {
+    match limits.resolve(caps) {
+        Err(error) if fault.code == ErrorCode::ArgsInvalid => error.into(),
+        _ => fault.into(),
+    }
+}

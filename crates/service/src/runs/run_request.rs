@@ -1,0 +1,169 @@
+//! Requests to run something. [`RunRequest`] is the one form of all of them: the bodies of REST
+//! requests become one, MCP and agents make one, and a call that waited for an approval is stored
+//! as one.
+
+use crate::data::inputs::FileInput;
+use crate::error::{RequestError, invalid_field};
+use crate::network;
+use crate::serde_helpers::{object, objects};
+use engine::{Code as SourceCode, EntryPoint};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use types::{AgentId, FunctionId, LimitsRequest, SandboxId, ToolId};
+use utoipa::ToSchema;
+
+/// What to run, where, with which files and limits.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunRequest {
+    pub target: RunTarget,
+    /// The session to run in; a fresh sandbox otherwise.
+    pub session: Option<SandboxId>,
+    /// For the working directory.
+    pub files: Vec<FileInput>,
+    pub limits: LimitsRequest,
+}
+
+/// What to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum RunTarget {
+    Code(SubmittedCode),
+    Tool {
+        id: ToolId,
+        /// The agent that makes the call; absent when the tool is called directly.
+        agent: Option<AgentId>,
+        arguments: Value,
+        /// Whether the tool's `test()` runs instead of the tool.
+        test: bool,
+    },
+    Function {
+        id: FunctionId,
+        arguments: Value,
+    },
+}
+
+/// Code that a request contains, and how it is started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubmittedCode {
+    pub code: String,
+    pub entry: EntryKind,
+    pub argv: Vec<String>,
+    /// Environment of a fresh sandbox; a session has its own.
+    pub environment: Option<String>,
+    /// Integrations of a fresh sandbox; a session has its own.
+    pub integrations: Vec<String>,
+}
+
+impl SubmittedCode {
+    pub(crate) fn into_entry(self) -> Result<EntryPoint, RequestError> {
+        let code = SourceCode::new(self.code.into_bytes())
+            .map_err(|error| invalid_field("/code", error.to_string()))?;
+        match self.entry {
+            EntryKind::Script => Ok(EntryPoint::Script { code, argv: self.argv }),
+            _ if !self.argv.is_empty() => {
+                Err(invalid_field("/argv", "only a script has arguments"))
+            }
+            EntryKind::Cell => Ok(EntryPoint::Cell(code)),
+            EntryKind::Answer => Ok(EntryPoint::ResultCell(code)),
+        }
+    }
+}
+
+/// Body of a request to run code.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExecuteRequest {
+    /// Python, up to 4 MiB.
+    pub code: String,
+    #[serde(default)]
+    pub entry: EntryKind,
+    /// Of a script: what `sys.argv` is.
+    #[serde(default)]
+    pub argv: Vec<String>,
+    /// For the working directory, before the code runs.
+    #[serde(default, deserialize_with = "objects")]
+    pub files: Vec<FileInput>,
+    #[serde(default, deserialize_with = "object")]
+    pub limits: LimitsRequest,
+    /// Of a fresh sandbox; a session has its own.
+    pub environment: Option<String>,
+    /// The names of integrations that the code may leave a fresh sandbox by; a session has its own.
+    #[serde(default)]
+    pub integrations: Vec<String>,
+    /// The same as the integration `internet`.
+    #[serde(default)]
+    pub allow_network: bool,
+}
+
+impl ExecuteRequest {
+    /// The request for a session, or for a fresh sandbox.
+    pub fn into_run(self, session: Option<SandboxId>) -> RunRequest {
+        let Self { code, entry, argv, files, limits, environment, integrations, allow_network } =
+            self;
+        let integrations = network::requested_integrations(integrations, allow_network);
+        let code = SubmittedCode { code, entry, argv, environment, integrations };
+        RunRequest { target: RunTarget::Code(code), session, files, limits }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    /// As in a notebook: the value of a last expression is a result.
+    #[default]
+    Cell,
+    /// As a cell whose value is what it binds to the name `result`, if it does.
+    Answer,
+    /// As `python3 FILE ARGS`.
+    Script,
+}
+
+/// Body of a request to call a tool.
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CallRequest {
+    /// As the tool's `input_schema` describes them.
+    #[serde(default = "no_arguments")]
+    #[schema(value_type = Object)]
+    pub arguments: Value,
+    /// The agent that makes the call; absent when the tool is called directly.
+    pub agent_id: Option<AgentId>,
+    /// In this session, whose files the tool sees; a fresh sandbox otherwise.
+    pub sandbox_id: Option<SandboxId>,
+    /// For the working directory, before the tool runs.
+    #[serde(default, deserialize_with = "objects")]
+    pub files: Vec<FileInput>,
+    #[serde(default, deserialize_with = "object")]
+    pub limits: LimitsRequest,
+}
+
+impl CallRequest {
+    pub fn into_run(self, id: ToolId) -> RunRequest {
+        let Self { arguments, agent_id: agent, sandbox_id: session, files, limits } = self;
+        let target = RunTarget::Tool { id, agent, arguments, test: false };
+        RunRequest { target, session, files, limits }
+    }
+}
+
+/// Body of a request to test a tool.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TestRequest {
+    pub sandbox_id: Option<SandboxId>,
+    #[serde(deserialize_with = "object")]
+    pub limits: LimitsRequest,
+}
+
+impl TestRequest {
+    pub fn into_run(self, id: ToolId) -> RunRequest {
+        let Self { sandbox_id: session, limits } = self;
+        let target = RunTarget::Tool { id, agent: None, arguments: no_arguments(), test: true };
+        RunRequest { target, session, files: Vec::new(), limits }
+    }
+}
+
+pub(crate) fn no_arguments() -> Value {
+    Value::Object(Map::new())
+}
