@@ -157,8 +157,7 @@ class Session:
         surroundings.tell(request.get("variables", {}))
         answer = request.get("answer")
         before = self.interpreter.namespace.get(answer, NO_VALUE)
-        with surroundings.with_variables(request.get("passing", {})):
-            value, error = self._execute(self._run_cell, cell, request.get("argv"), request.get("directory"))
+        value, error = self._execute(self._run_cell, cell, request.get("argv"), request.get("directory"))
         if answer is not None and error is None:
             value = self._answered(answer, before, value)
         if value is not NO_VALUE:

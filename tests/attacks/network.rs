@@ -3,7 +3,7 @@
 
 use crate::harness;
 use crate::world::{answer, attempts, engine, said, still_serves, with_prelude};
-use engine::{Command, EgressHandler, Engine};
+use engine::{Command, Engine, NewSession, SandboxGrants};
 use std::io::{ErrorKind, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -105,9 +105,9 @@ async fn t37_netns_is_empty() {
     still_serves(&engine).await;
 }
 
-/// An outlet that says who it is for.
-fn named(name: &'static str) -> EgressHandler {
-    EgressHandler::new(move |listener| {
+/// A proxy that sends its name to each client.
+fn named(name: &'static str) -> SandboxGrants {
+    harness::egress(move |listener| {
         listener.set_nonblocking(false).unwrap();
         let ours = listener.try_clone().unwrap();
         std::thread::spawn(move || {
@@ -128,17 +128,17 @@ impl Drop for Shut {
     }
 }
 
-async fn with_outlet(engine: &Arc<Engine>, outlet: EgressHandler, code: &str) -> String {
+async fn with_egress(engine: &Arc<Engine>, grants: SandboxGrants, code: &str) -> String {
     let code = with_prelude(code);
-    let command = Command { egress: Some(outlet), ..harness::command("bare", &code) };
+    let command = Command { grants, ..harness::command("bare", &code) };
     said(&harness::run_with(engine, command).await.execution)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t37_an_outlet_opens_one_port_of_loopback_and_nothing_else() {
+async fn t37_egress_opens_one_port_of_loopback_and_nothing_else() {
     let (engine, tripwires) = (engine(), Tripwires::set());
-    assert_eq!(with_outlet(&engine, named("a"), LOOK).await, EMPTY);
-    assert_eq!(with_outlet(&engine, named("a"), &knocks(&tripwires)).await, "[] True");
+    assert_eq!(with_egress(&engine, named("a"), LOOK).await, EMPTY);
+    assert_eq!(with_egress(&engine, named("a"), &knocks(&tripwires)).await, "[] True");
     tripwires.heard_nothing();
     let open = "
 def is_open(port):
@@ -148,11 +148,11 @@ def is_open(port):
 print([port for port in range(1, 65536) if is_open(port)])
 print([number for number in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{number}')
        and 'socket' in os.readlink(f'/proc/self/fd/{number}') and number != '3'])";
-    assert_eq!(with_outlet(&engine, named("a"), open).await, "[3128]\n[]");
+    assert_eq!(with_egress(&engine, named("a"), open).await, "[3128]\n[]");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_finds_its_own_outlet_and_nobody_elses() {
+async fn a_sandbox_finds_its_own_proxy_socket_and_no_other() {
     let engine = engine();
     let code = "
 import time
@@ -166,9 +166,37 @@ for _ in range(20):
     time.sleep(0.02)
 print(heard)";
     let (a, b, none) = tokio::join!(
-        with_outlet(&engine, named("a"), code),
-        with_outlet(&engine, named("b"), code),
+        with_egress(&engine, named("a"), code),
+        with_egress(&engine, named("b"), code),
         answer(&engine, code),
     );
     assert_eq!((a.as_str(), b.as_str(), none.as_str()), ("{'a'}", "{'b'}", "set()"));
+}
+
+/// Whoever brings code into a session has what the session has: a command with grants of its own would
+/// leave values and connections behind for all who use the session.
+#[tokio::test(flavor = "multi_thread")]
+async fn t182_a_command_brings_no_grants_into_a_session() {
+    let engine = engine();
+    let own = harness::variables([("OWN", "of the session")]);
+    let session = NewSession { grants: own, ..NewSession::new("bare") };
+    let session = engine.open(session).await.unwrap().id;
+    let code = "
+import os
+print(os.environ.get('OWN'), os.environ.get('BROUGHT'))
+print(_socket.socket().connect_ex(('127.0.0.1', 3128)) == 0)";
+    let brought = [named("a"), harness::variables([("BROUGHT", "along")])];
+    for grants in brought.clone() {
+        let command = harness::command("bare", &with_prelude(code));
+        let command = Command { session: Some(session), grants, ..command };
+        let refused = engine.admit(command).await.unwrap_err();
+        assert_eq!(refused.code.to_string(), "args.invalid");
+    }
+    let command = harness::command("bare", &with_prelude(code));
+    let bare = Command { session: Some(session), ..command };
+    let ran = harness::run_with(&engine, bare).await.execution;
+    assert_eq!(said(&ran), "of the session None\nFalse");
+    let [egress, variables] = brought;
+    let both = SandboxGrants { variables: variables.variables, ..egress };
+    assert_eq!(with_egress(&engine, both, code).await, "None along\nTrue");
 }

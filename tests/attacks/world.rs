@@ -198,7 +198,6 @@ async fn run(sandbox: &mut Sandbox, code: &str) -> (ExitReport, String) {
         argv: None,
         directory: None,
         variables: &BTreeMap::new(),
-        passing: &BTreeMap::new(),
         last: false,
     };
     let mut text = String::new();

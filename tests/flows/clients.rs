@@ -1,8 +1,8 @@
 //! The network as people meet it: by the clients that they use, and by those of model providers.
 
+use crate::egress::Beyond;
 use crate::harness::{self, printed, run_with};
-use crate::outlets::Beyond;
-use engine::{Command, Config, Engine};
+use engine::{Command, Config, Engine, SandboxGrants};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -125,8 +125,8 @@ def attempt(client, host):
 async fn report(data: &Path, beyond: Option<&Beyond>, code: &str) -> BTreeMap<String, Value> {
     let engine = Engine::start(config(data));
     let code = format!("{CLIENTS}\n{code}");
-    let command =
-        Command { egress: beyond.map(Beyond::outlet), ..harness::script("clients", &code) };
+    let grants = beyond.map(Beyond::grants).unwrap_or_default();
+    let command = Command { grants, ..harness::script("clients", &code) };
     let ran = run_with(&engine, command).await.execution;
     assert_eq!(ran.status, ExecutionStatus::Succeeded, "{:?}", ran.error);
     serde_json::from_str(&printed(&ran, OutputStream::Stdout)).unwrap()
@@ -207,14 +207,14 @@ print([name for name in os.environ if name.endswith('_API_KEY')], 'client' in gl
         let unset = format!("{name} is not configured for this deployment");
         let missing = format!("{name} is unavailable: Python SDK missing (No module named '");
         for code in [format!("{attribute}_client.models"), format!("client.{attribute}")] {
-            let told = async |variables: BTreeMap<String, String>| {
-                let as_cell = Command { variables, ..harness::command("bare", &code) };
+            let told = async |grants: SandboxGrants| {
+                let as_cell = Command { grants, ..harness::command("bare", &code) };
                 let error = run_with(&engine, as_cell).await.execution.error.unwrap();
                 assert_eq!(error.exception.as_deref(), Some("RuntimeError"));
                 error.message
             };
-            assert_eq!(told(BTreeMap::new()).await, unset);
-            let message = told(BTreeMap::from([(key.into(), "placeholder".into())])).await;
+            assert_eq!(told(SandboxGrants::default()).await, unset);
+            let message = told(harness::variables([(key, "placeholder")])).await;
             assert!(message.starts_with(&missing), "{message}");
         }
         let tool = harness::tool(&format!(
@@ -229,13 +229,13 @@ print([name for name in os.environ if name.endswith('_API_KEY')], 'client' in gl
 #[tokio::test(flavor = "multi_thread")]
 async fn with_its_key_a_provider_has_a_ready_client_of_its_own_sdk() {
     let engine = Engine::start(harness::config());
-    let variables = PROVIDERS.map(|(_, _, key)| (key.to_owned(), "placeholder".to_owned()));
+    let grants = harness::variables(PROVIDERS.map(|(_, _, key)| (key, "placeholder")));
     let code = "import anthropic, openai
 from google import genai
 print(isinstance(openai_client, openai.OpenAI), openai_client.api_key, type(client.openai) is openai.OpenAI)
 print(isinstance(anthropic_client, anthropic.Anthropic), anthropic_client.api_key)
 print(isinstance(gemini_client, genai.Client), bool(gemini_client.models))";
-    let command = Command { variables: variables.into(), ..harness::script("coderunner", code) };
+    let command = Command { grants, ..harness::script("coderunner", code) };
     let ran = run_with(&engine, command).await.execution;
     let expected = "True placeholder True\nTrue placeholder\nTrue True\n";
     assert_eq!(printed(&ran, OutputStream::Stdout), expected, "{:?}", ran.error);

@@ -304,7 +304,7 @@ async fn alone_nothing_is_left() {
     }
     let waited = queued.await.unwrap().unwrap_err();
     let late = engine.admit(harness::command("bare", "1")).await.unwrap_err();
-    let opened = engine.open(&NewSession::new("bare")).await.unwrap_err();
+    let opened = engine.open(NewSession::new("bare")).await.unwrap_err();
     for refused in [waited, late, opened] {
         assert_eq!(refused.code.to_string(), "capacity.exhausted");
         assert!(refused.message.contains("stopping") && refused.retryable);

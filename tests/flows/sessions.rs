@@ -379,7 +379,7 @@ async fn a_session_has_the_id_and_the_expiry_that_its_owner_asks_for() {
     let engine = Engine::start(Config { expiry, ..harness::config() });
     let short = ExpiryRequest { idle: Some(Duration::from_secs(10)), absolute: None };
     let request = NewSession { expiry: short, ..NewSession::new("bare") };
-    let opened = engine.open(&request).await.unwrap();
+    let opened = engine.open(request.clone()).await.unwrap();
     assert_eq!((opened.id, opened.generation, opened.executions), (request.id, 1, 0));
     assert_eq!((opened.expires_at.unwrap() - opened.opened_at).num_seconds(), 10);
     run_in(&engine, opened.id, "1").await;
@@ -392,8 +392,8 @@ async fn a_session_has_the_id_and_the_expiry_that_its_owner_asks_for() {
     let too_long = ExpiryRequest { idle: Some(Duration::from_secs(61)), absolute: None };
     for refused in [
         engine.set_expiry(opened.id, too_long).unwrap_err(),
-        engine.open(&NewSession { expiry: too_long, ..NewSession::new("bare") }).await.unwrap_err(),
-        engine.open(&request).await.unwrap_err(),
+        engine.open(NewSession { expiry: too_long, ..NewSession::new("bare") }).await.unwrap_err(),
+        engine.open(request).await.unwrap_err(),
     ] {
         assert_eq!(refused.code.to_string(), "args.invalid");
     }
@@ -404,7 +404,7 @@ async fn a_session_has_the_id_and_the_expiry_that_its_owner_asks_for() {
 async fn a_session_that_is_opened_again_says_that_its_memory_was_lost() {
     let engine = Engine::start(harness::config());
     let request = NewSession { generation: 3, ..NewSession::new("bare") };
-    let session = engine.open(&request).await.unwrap().id;
+    let session = engine.open(request).await.unwrap().id;
     let first = run_in(&engine, session, "print(1)").await;
     assert_eq!((out(&first).as_str(), first.generation), ("1\n", 3));
     assert_eq!(warned_of(&first), ["session.lost"]);

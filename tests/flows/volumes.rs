@@ -2,7 +2,7 @@
 //! anybody else.
 
 use crate::harness::{self, error_code, run_in};
-use engine::{Config, Engine, NewSession, VolumeBase, VolumeIn};
+use engine::{Command, Config, Engine, GrantedVolume, NewSession, SandboxGrants, VolumeBase};
 use std::sync::Arc;
 use types::{Execution, ExecutionStatus, OutputStream, SandboxId, VolumeAccess};
 
@@ -12,6 +12,18 @@ struct World {
     engine: Arc<Engine>,
     base: VolumeBase,
     _home: tempfile::TempDir,
+}
+
+/// Grants of the volume "one", at `/mnt/notes`.
+fn grants(access: VolumeAccess) -> SandboxGrants {
+    let volume = GrantedVolume {
+        name: "notes".into(),
+        directory: "one".into(),
+        path: "/mnt/notes".into(),
+        access,
+        quota_bytes: MIB,
+    };
+    SandboxGrants { volumes: vec![volume], ..SandboxGrants::default() }
 }
 
 impl World {
@@ -27,15 +39,8 @@ impl World {
     }
 
     async fn session(&self, access: Option<VolumeAccess>) -> SandboxId {
-        let volume = access.map(|access| VolumeIn {
-            name: "notes".into(),
-            directory: "one".into(),
-            path: "/mnt/notes".into(),
-            access,
-            quota_bytes: MIB,
-        });
-        let volumes = volume.into_iter().collect();
-        self.engine.open(&NewSession { volumes, ..NewSession::new("bare") }).await.unwrap().id
+        let grants = access.map(grants).unwrap_or_default();
+        self.engine.open(NewSession { grants, ..NewSession::new("bare") }).await.unwrap().id
     }
 
     async fn writer(&self) -> SandboxId {
@@ -257,6 +262,25 @@ async fn whoever_keeps_much_does_not_hold_up_another_volume() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_command_of_its_own_uses_the_volume_that_it_is_granted() {
+    let world = World::start();
+    let run = async |access: VolumeAccess, code: &str| {
+        let command = Command { grants: grants(access), ..harness::command("bare", code) };
+        let ran = harness::run_with(&world.engine, command).await.execution;
+        let printed = harness::printed(&ran, OutputStream::Stdout).trim_end().to_owned();
+        (ran.status, printed)
+    };
+    let write = "open('/mnt/notes/a.txt', 'w').write('kept')";
+    assert_eq!(run(VolumeAccess::Write, write).await.0, ExecutionStatus::Succeeded);
+    assert_eq!(world.kept(), ["a.txt"]);
+    let read = "print(open('/mnt/notes/a.txt').read())";
+    assert_eq!(run(VolumeAccess::Read, read).await.1, "kept");
+    assert_eq!(run(VolumeAccess::Read, write).await.0, ExecutionStatus::Failed);
+    let without = harness::run(&world.engine, read).await;
+    assert_eq!(without.status, ExecutionStatus::Failed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn copies_have_a_budget_and_give_it_back() {
     let home = tempfile::tempdir().unwrap();
     let base = VolumeBase::open(home.path().join("volumes")).unwrap();
@@ -266,17 +290,10 @@ async fn copies_have_a_budget_and_give_it_back() {
     let world = World { engine: Engine::start(config), base, _home: home };
     let first = world.writer().await;
     world.writer().await;
-    let volume = VolumeIn {
-        name: "notes".into(),
-        directory: "one".into(),
-        path: "/mnt/notes".into(),
-        access: VolumeAccess::Write,
-        quota_bytes: MIB,
-    };
-    let request = || NewSession { volumes: vec![volume.clone()], ..NewSession::new("bare") };
-    let refused = world.engine.open(&request()).await.unwrap_err();
+    let request = || NewSession { grants: grants(VolumeAccess::Write), ..NewSession::new("bare") };
+    let refused = world.engine.open(request()).await.unwrap_err();
     assert_eq!(refused.code.to_string(), "capacity.exhausted");
     world.engine.reset(first).await.unwrap();
     world.engine.close(first).await.unwrap();
-    world.engine.open(&request()).await.unwrap();
+    world.engine.open(request()).await.unwrap();
 }

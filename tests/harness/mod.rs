@@ -6,18 +6,58 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 use contract::{AnnotationMode, CodeTool, PythonSource};
-use engine::{Code, Command, Config, Engine, EntryPoint, FinishedExecution, NewSession, Preload};
+use engine::{
+    Code, Command, Config, EgressGuard, EgressHandler, Engine, EntryPoint, FinishedExecution,
+    NewSession, OutputRedactor, Preload, SandboxGrants,
+};
+use std::fmt;
 use std::io::Read;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::{Error, Execution, LimitsRequest, OperatorCaps, OutputStream, SandboxId};
+use types::{
+    Error, Execution, ExecutionId, LimitsRequest, NetworkAttempt, OperatorCaps, OutputStream,
+    SandboxId,
+};
 
 /// The binary under test.
 pub fn binary() -> PathBuf {
     env!("CARGO_BIN_EXE_belljar").into()
+}
+
+/// Grants of environment variables.
+pub fn variables<const N: usize>(variables: [(&str, &str); N]) -> SandboxGrants {
+    let owned = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    SandboxGrants { variables: owned.into(), ..SandboxGrants::default() }
+}
+
+/// Grants of egress, by a proxy of the test that logs nothing.
+pub fn egress(serve: impl Fn(TcpListener) -> EgressGuard + Send + Sync + 'static) -> SandboxGrants {
+    let egress: Arc<dyn EgressHandler> = Arc::new(TestProxy(serve));
+    SandboxGrants { egress: Some(egress), ..SandboxGrants::default() }
+}
+
+struct TestProxy<F>(F);
+
+impl<F> fmt::Debug for TestProxy<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TestProxy")
+    }
+}
+
+impl<F: Fn(TcpListener) -> EgressGuard + Send + Sync> EgressHandler for TestProxy<F> {
+    fn serve(&self, listener: TcpListener) -> EgressGuard {
+        (self.0)(listener)
+    }
+
+    fn begin_execution(&self, _: SandboxId, _: ExecutionId, _: &OutputRedactor) {}
+
+    fn end_execution(&self, _: ExecutionId) -> Vec<NetworkAttempt> {
+        Vec::new()
+    }
 }
 
 /// Copies the binary, by a program that has ended when this returns: a descriptor of our own on
@@ -126,7 +166,7 @@ pub async fn open_with(
     limits: LimitsRequest,
 ) -> SandboxId {
     let request = NewSession { limits, ..NewSession::new(environment) };
-    engine.open(&request).await.unwrap().id
+    engine.open(request).await.unwrap().id
 }
 
 /// Runs code in a session.

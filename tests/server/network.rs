@@ -103,7 +103,7 @@ async fn code_is_told_within_100_ms_that_it_may_not() {
     opened(&world.owner, &site).await;
     let names = "ways['dns'] = lambda: socket.getaddrinfo('closed.test', 443)";
     let measure = "{name: shortest(way) for name, way in ways.items()}";
-    // With nobody at the outlet, where names are refused as well, and with the proxy there.
+    // With the proxy socket closed, where names are refused as well, and with the proxy there.
     for (integrations, more, ways) in [(json!([]), names, 6), (json!(["to_site"]), "", 5)] {
         let session = session(&world.owner, integrations).await;
         let code = json!({"code": format!("{DENIALS}{more}\n{measure}")});

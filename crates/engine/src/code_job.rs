@@ -18,10 +18,7 @@ const PRINCIPAL_VARIABLE: &str = "BELLJAR_PRINCIPAL";
 /// Owns the data that [`SandboxTask`] borrows.
 pub(crate) struct CodeJob<'a> {
     task: CodeJobKind<'a>,
-    /// Environment variables of everything that runs in this sandbox.
     variables: BTreeMap<String, String>,
-    /// Environment variables of this execution only.
-    passing: BTreeMap<String, String>,
 }
 
 enum CodeJobKind<'a> {
@@ -41,11 +38,11 @@ enum CodeJobKind<'a> {
 }
 
 impl<'a> CodeJob<'a> {
-    /// `number` identifies it within its session. Every execution there gets `variables`.
+    /// `number` identifies it within its sandbox. Every execution there gets `variables`.
     pub(crate) fn new(
         command: &'a Command,
         number: u64,
-        variables: &BTreeMap<String, String>,
+        mut variables: BTreeMap<String, String>,
     ) -> Self {
         let code = command.entry.code();
         let task = match &command.entry {
@@ -81,27 +78,16 @@ impl<'a> CodeJob<'a> {
             (PRINCIPAL_VARIABLE, command.principal.clone()),
         ];
         let told = told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        let told: BTreeMap<_, _> = told.collect();
-        let mut variables = variables.clone();
-        let mut passing = BTreeMap::new();
-        match (&task, command.session) {
-            (CodeJobKind::Call(call), _) => {
-                variables.extend(command.variables.clone());
-                // The caller of a tool cannot override the variables that its author set.
-                variables.extend(call.variables().clone());
-            }
-            // Nothing runs after it in this sandbox, and its leftovers, such as a thread, are its
-            // own.
-            (_, None) => variables.extend(command.variables.clone()),
-            (_, Some(_)) => passing.clone_from(&command.variables),
+        if let CodeJobKind::Call(call) = &task {
+            // The caller of a tool cannot override the variables that its author set.
+            variables.extend(call.variables().clone());
         }
-        passing.retain(|name, _| !told.contains_key(name));
         variables.extend(told);
-        Self { task, variables, passing }
+        Self { task, variables }
     }
 
     pub(crate) fn task(&self) -> SandboxTask<'_> {
-        let (variables, passing) = (&self.variables, &self.passing);
+        let variables = &self.variables;
         match &self.task {
             CodeJobKind::Cell { code, name, answer } => SandboxTask::Cell(Cell {
                 code,
@@ -111,7 +97,6 @@ impl<'a> CodeJob<'a> {
                 argv: None,
                 directory: None,
                 variables,
-                passing,
                 last: false,
             }),
             CodeJobKind::Script { code, name, argv, directory, last } => SandboxTask::Cell(Cell {
@@ -122,7 +107,6 @@ impl<'a> CodeJob<'a> {
                 argv: Some(argv),
                 directory: *directory,
                 variables,
-                passing,
                 last: *last,
             }),
             CodeJobKind::Call(call) => SandboxTask::Call(PythonCall {

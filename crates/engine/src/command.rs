@@ -1,11 +1,8 @@
 //! Requests to the engine, validated as far as that is possible without a sandbox.
 
 use crate::config::ExpiryRequest;
-use crate::egress::EgressHandler;
+use crate::grants::SandboxGrants;
 use crate::package_installer::InstallHandler;
-use crate::redact::OutputRedactor;
-use crate::volumes::VolumeIn;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
@@ -171,15 +168,11 @@ pub struct Command {
     /// Upper bounds of its limits, if lower than the engine's.
     pub caps: Option<OperatorCaps>,
     pub collect_files: FileCollection,
-    /// Handles requests of the code for packages; without it code can install none.
+    /// Handles requests of the code for packages; without it code can install none. It is no grant
+    /// of the sandbox, because it acts for the caller of this execution: others may use the session.
     pub installer: Option<InstallHandler>,
-    /// Environment variables of this execution, in addition to those of its session.
-    pub variables: BTreeMap<String, String>,
-    /// Serves the network access of a fresh sandbox; without it code reaches no host. A session has
-    /// its own.
-    pub egress: Option<EgressHandler>,
-    /// Removes secret values from output, in addition to the variables of a tool.
-    pub redactor: OutputRedactor,
+    /// Grants of a fresh sandbox. A session has its own, so a command in one must have none.
+    pub grants: SandboxGrants,
 }
 
 impl Command {
@@ -197,9 +190,7 @@ impl Command {
             caps: None,
             collect_files: FileCollection::Nothing,
             installer: None,
-            variables: BTreeMap::new(),
-            egress: None,
-            redactor: OutputRedactor::default(),
+            grants: SandboxGrants::default(),
         }
     }
 
@@ -228,31 +219,11 @@ pub struct NewSession {
     /// Upper bounds of its limits, if lower than the engine's.
     pub caps: Option<OperatorCaps>,
     pub expiry: ExpiryRequest,
-    pub volumes: Vec<VolumeIn>,
-    /// Environment variables of everything that runs in it.
-    pub variables: BTreeMap<String, String>,
-    /// Serves the network access of each sandbox that the session has in its life; without it code
-    /// reaches no host.
-    pub egress: Option<EgressHandler>,
-    /// Removes secret values from the session's output.
-    pub redactor: OutputRedactor,
-}
-
-/// What the sandboxes of a session have in addition to their working directory.
-#[derive(Debug, Clone, Default)]
-pub struct SandboxGrants {
-    pub volumes: Vec<VolumeIn>,
-    pub variables: BTreeMap<String, String>,
-    pub egress: Option<EgressHandler>,
-    pub redactor: OutputRedactor,
+    /// Grants of each sandbox that the session has in its life.
+    pub grants: SandboxGrants,
 }
 
 impl NewSession {
-    pub(crate) fn grants(&self) -> SandboxGrants {
-        let Self { volumes, variables, egress, redactor, .. } = self.clone();
-        SandboxGrants { volumes, variables, egress, redactor }
-    }
-
     /// A session with a new id and default options.
     pub fn new(environment: impl Into<String>) -> Self {
         Self {
@@ -263,10 +234,7 @@ impl NewSession {
             limits: LimitsRequest::default(),
             caps: None,
             expiry: ExpiryRequest::default(),
-            volumes: Vec::new(),
-            variables: BTreeMap::new(),
-            egress: None,
-            redactor: OutputRedactor::default(),
+            grants: SandboxGrants::default(),
         }
     }
 }

@@ -1,16 +1,18 @@
 //! The proxy socket of a sandbox: the only socket through which code inside can reach the network.
 //!
-//! An [`EgressHandler`] serves it and decides which hosts code can reach. The engine hands it the
-//! socket once per sandbox, and the handler's guard never outlives the sandbox. Without a handler
-//! the socket is closed before any code runs.
+//! An [`EgressHandler`] serves it, decides which hosts code can reach, and logs what code tried.
+//! The engine hands it the socket once per sandbox, and the handler's guard never outlives the
+//! sandbox. Without a handler the socket is closed before any code runs.
 
+use crate::grants::SandboxGrants;
+use crate::redact::OutputRedactor;
 use jail::PROXY_PORT;
 use sandbox::Sandbox;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::TcpListener;
-use std::sync::Arc;
+use types::{ExecutionId, NetworkAttempt, SandboxId};
 
 /// Path of the certificates of [`Config::certificates`](crate::Config::certificates) inside.
 pub(crate) const INSIDE_CERTIFICATES: &str = "/etc/ssl/belljar.pem";
@@ -33,33 +35,34 @@ const CERTIFICATE_VARIABLES: [&str; 7] = [
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 ];
 
-/// Serves the proxy socket of each sandbox that it receives.
-#[derive(Clone)]
-pub struct EgressHandler(Arc<dyn Fn(TcpListener) -> EgressGuard + Send + Sync>);
+/// Serves the network access of the sandboxes of one session or command.
+pub trait EgressHandler: fmt::Debug + Send + Sync {
+    /// Serves the proxy socket of one sandbox. The engine calls it inside the runtime, with a
+    /// non-blocking socket. It must not block.
+    fn serve(&self, listener: TcpListener) -> EgressGuard;
+
+    /// Assigns attempts from now on to this execution, redacted.
+    fn begin_execution(
+        &self,
+        sandbox: SandboxId,
+        execution: ExecutionId,
+        redactor: &OutputRedactor,
+    );
+
+    /// The attempts of the execution, which has ended.
+    fn end_execution(&self, execution: ExecutionId) -> Vec<NetworkAttempt>;
+}
 
 /// Held as long as the sandbox lives. Dropping it must close the proxy socket.
 pub type EgressGuard = Box<dyn Any + Send>;
 
-impl EgressHandler {
-    /// The engine calls `serve` inside the runtime, with a non-blocking socket. It must not block.
-    pub fn new(serve: impl Fn(TcpListener) -> EgressGuard + Send + Sync + 'static) -> Self {
-        Self(Arc::new(serve))
-    }
-}
-
-impl fmt::Debug for EgressHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EgressHandler")
-    }
-}
-
 /// Hands the proxy socket of a fresh sandbox to the handler, or closes it.
 pub(crate) fn serve_proxy_socket(
     sandbox: &mut Sandbox,
-    handler: Option<&EgressHandler>,
+    grants: &SandboxGrants,
 ) -> Option<EgressGuard> {
     let listener = sandbox.take_proxy_socket()?;
-    handler.map(|EgressHandler(serve)| serve(listener))
+    grants.egress.as_ref().map(|handler| handler.serve(listener))
 }
 
 /// Variables that tell programs inside a sandbox about its proxy.

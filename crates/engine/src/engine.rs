@@ -2,20 +2,19 @@
 
 use crate::build_queues::BuildQueues;
 use crate::capacity::{Capacity, EngineLoad};
-use crate::command::{NewSession, SandboxGrants};
+use crate::command::NewSession;
 use crate::config::{Config, ExpiryRequest, SessionEnded};
 use crate::environment_cache::{
     EnvironmentCache, InstalledVersions, RunningEnvironment, UnsandboxedPython,
 };
 use crate::execution_outcome::spawn_error;
+use crate::grants::{ReservedGrants, SandboxGrants};
 use crate::limits;
 use crate::package_installer::INSTALLS_AT_ONCE;
 use crate::running_executions::RunningExecutions;
-use crate::session::{
-    LiveSession, ReservedGrants, SandboxHandle, SessionInfo, SessionParts, not_found_error,
-};
-use crate::start_queue::{StartQueue, starts_at_once};
-use crate::volumes::{VolumeIn, VolumeLocks, VolumeMemoryBudget, WritableVolumes};
+use crate::session::{LiveSession, SandboxHandle, SessionInfo, SessionParts, not_found_error};
+use crate::start_queue::{ActiveExecution, StartQueue, starts_at_once};
+use crate::volumes::{GrantedVolume, VolumeLocks, VolumeMemoryBudget, WritableVolumes};
 use environment::Progress;
 use sandbox::StopHandle;
 use std::collections::hash_map::Entry;
@@ -126,28 +125,27 @@ impl Engine {
         self.expired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub async fn open(&self, request: &NewSession) -> Result<SessionInfo, Error> {
-        let NewSession { id, generation, .. } = *request;
-        let caps = request.caps.unwrap_or(self.config.caps);
-        let limits = limits::resolve_for_sandbox(&caps, &request.limits)?;
-        let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
-        self.environment_cache.find(&self.config, &request.environment)?;
-        let permit = self.capacity.acquire().await?;
-        let reserved = self.reserve_grants(request.grants())?;
-        let ready = self.environment_cache.get(&self.config, &request.environment, |_| {}).await?;
-        let started_by = request.started_by;
-        let handle = self.attach_sandbox(&ready, &limits, &reserved.grants, started_by).await?;
-        let parts = SessionParts {
+    pub async fn open(&self, request: NewSession) -> Result<SessionInfo, Error> {
+        let NewSession {
             id,
             generation,
             started_by,
+            environment,
             limits,
+            caps,
             expiry,
-            environment: ready,
-            grants: reserved,
-            handle,
-            permit,
-        };
+            grants,
+        } = request;
+        let limits = limits::resolve_for_sandbox(&caps.unwrap_or(self.config.caps), &limits)?;
+        let expiry = expiry.resolve(self.config.expiry, self.config.expiry)?;
+        self.environment_cache.find(&self.config, &environment)?;
+        let permit = self.capacity.acquire().await?;
+        let grants = self.reserve_grants(grants)?;
+        let environment = self.environment_cache.get(&self.config, &environment, |_| {}).await?;
+        let granted = Arc::clone(&grants.grants);
+        let handle = self.attach_session_sandbox(&environment, &limits, granted, started_by).await?;
+        let parts =
+            SessionParts { id, generation, started_by, limits, expiry, environment, grants, handle, permit };
         let session = Arc::new(LiveSession::new(parts));
         match self.sessions().entry(id) {
             Entry::Vacant(free) => free.insert(Arc::clone(&session)),
@@ -164,29 +162,39 @@ impl Engine {
         Ok(session.info())
     }
 
-    /// Leases a sandbox and attaches the volumes of its session, refreshed.
+    /// Leases a sandbox that stays after its first execution, with the grants of its session.
+    pub(crate) async fn attach_session_sandbox(
+        &self,
+        ready: &RunningEnvironment,
+        limits: &Limits,
+        grants: Arc<SandboxGrants>,
+        started_by: Option<PrincipalId>,
+    ) -> Result<SandboxHandle, Error> {
+        let active = self.start_queue.enter(started_by);
+        let mut handle = self.attach_sandbox(ready, limits, grants, &active).await?;
+        handle.sandbox.stay();
+        Ok(handle)
+    }
+
+    /// Leases a sandbox and applies the grants to it, with its volumes refreshed.
     pub(crate) async fn attach_sandbox(
         &self,
         ready: &RunningEnvironment,
         limits: &Limits,
-        grants: &SandboxGrants,
-        started_by: Option<PrincipalId>,
+        grants: Arc<SandboxGrants>,
+        active: &ActiveExecution,
     ) -> Result<SandboxHandle, Error> {
-        let active = self.start_queue.enter(started_by);
         let permit = active.start().await;
-        let (volumes, egress, redactor) =
-            (&grants.volumes, grants.egress.as_ref(), grants.redactor.clone());
+        let volumes = &grants.volumes;
         if volumes.is_empty() {
             let leased = ready.pool.lease(limits, permit.ready_left).await;
-            let mut sandbox = leased.map_err(|error| spawn_error(&error))?;
-            sandbox.stay();
-            return Ok(SandboxHandle::new(sandbox, WritableVolumes::default(), egress, redactor));
+            let sandbox = leased.map_err(|error| spawn_error(&error))?;
+            return Ok(SandboxHandle::new(sandbox, WritableVolumes::default(), grants));
         }
-        let mounts: Vec<_> = volumes.iter().map(VolumeIn::mount).collect();
+        let mounts: Vec<_> = volumes.iter().map(GrantedVolume::mount).collect();
         let spawned = ready.pool.spawn_with_volumes(limits, &mounts).await;
         drop(permit);
-        let mut sandbox = spawned.map_err(|error| spawn_error(&error))?;
-        sandbox.stay();
+        let sandbox = spawned.map_err(|error| spawn_error(&error))?;
         let held =
             WritableVolumes::open(&sandbox, volumes, self.volume_base()?, &self.volume_locks);
         let mut held = held.map_err(|error| {
@@ -196,7 +204,7 @@ impl Engine {
             )
         })?;
         held.refresh().await?;
-        Ok(SandboxHandle::new(sandbox, held, egress, redactor))
+        Ok(SandboxHandle::new(sandbox, held, grants))
     }
 
     /// The upper bounds of limits that a request can ask for.
@@ -230,19 +238,19 @@ impl Engine {
         Ok(self.session(id)?.interrupt())
     }
 
-    /// The volumes of a session.
-    pub fn volumes_of(&self, id: SandboxId) -> Result<Vec<VolumeIn>, Error> {
-        Ok(self.session(id)?.grants().volumes)
+    /// The grants that the sandboxes of a session have.
+    pub fn session_grants(&self, id: SandboxId) -> Result<Arc<SandboxGrants>, Error> {
+        Ok(self.session(id)?.grants())
     }
 
-    fn reserve_grants(&self, grants: SandboxGrants) -> Result<ReservedGrants, Error> {
-        let _reserved = self.volumes_budget.reserve(&grants.volumes)?;
-        Ok(ReservedGrants { grants, _reserved })
+    pub(crate) fn reserve_grants(&self, grants: SandboxGrants) -> Result<ReservedGrants, Error> {
+        let _memory = self.volumes_budget.reserve(&grants.volumes)?;
+        Ok(ReservedGrants { grants: Arc::new(grants), _memory })
     }
 
     /// Gives the session a new interpreter and an empty working directory.
     pub async fn reset(&self, id: SandboxId) -> Result<u64, Error> {
-        self.reset_with(id, self.session(id)?.grants()).await
+        self.reset_with(id, (*self.session_grants(id)?).clone()).await
     }
 
     /// Like [`Engine::reset`], with new grants for the session.

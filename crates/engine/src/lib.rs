@@ -17,6 +17,7 @@ mod engine;
 mod environment_cache;
 mod execution_outcome;
 mod files;
+mod grants;
 mod host_support;
 mod limits;
 mod package_installer;
@@ -33,13 +34,14 @@ mod volumes;
 pub use capacity::EngineLoad;
 pub use command::{
     Code, CodeError, Command, EntryPoint, FileCollection, FileContent, InputFile, NewSession,
-    SandboxGrants, StagingDirectory,
+    StagingDirectory,
 };
 pub use config::{Config, EndReason, Expiry, ExpiryRequest, SessionEnded};
 pub use egress::{EgressGuard, EgressHandler};
 pub use engine::Engine;
 pub use environment_cache::{InstalledVersions, UnsandboxedPython};
 pub use files::check_file_name;
+pub use grants::SandboxGrants;
 pub use host_support::{HostSupport, become_warden_if_asked};
 pub use package_installer::{
     InstallHandler, InstallRequest, InstallResult, ResolvedInstall, install_denied_error,
@@ -50,7 +52,7 @@ pub use run::{Admitted, FinishedExecution};
 pub use sandbox::{DirectoryListing, ValueRoom};
 pub use session::SessionInfo;
 pub use volumes::{
-    FileStamp, VOLUME_FILES_MAX, VolumeBase, VolumeDirectory, VolumeFileError, VolumeIn,
+    FileStamp, GrantedVolume, VOLUME_FILES_MAX, VolumeBase, VolumeDirectory, VolumeFileError,
 };
 
 pub use environment::{

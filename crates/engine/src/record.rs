@@ -35,7 +35,7 @@ pub(crate) struct AdmittedCommand {
 
 /// The redactor of the secrets of a command's code. The variables of a tool are secrets.
 pub(crate) async fn redactor_for(command: &Command) -> Result<OutputRedactor, Error> {
-    let given = &command.redactor;
+    let given = &command.grants.redactor;
     match &command.entry {
         EntryPoint::Call(call) => {
             given.merge(&OutputRedactor::prepare(call.variables().clone()).await?).await

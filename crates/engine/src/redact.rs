@@ -68,6 +68,11 @@ impl OutputRedactor {
         Ok(Self(Some(Arc::new(prepared?))))
     }
 
+    /// Whether it has no values to remove.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// A redactor for the values of both.
     pub async fn merge(&self, other: &Self) -> Result<Self, Error> {
         let (Some(ours), Some(theirs)) = (&self.0, &other.0) else {

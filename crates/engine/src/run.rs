@@ -7,29 +7,23 @@ use crate::code_job::{CodeJob, take_input_files};
 use crate::collect::{CollectedFiles, collect_files};
 use crate::command::{Command, InputFile};
 use crate::directory_digest;
-use crate::egress::proxy_variables;
 use crate::engine::Engine;
-use crate::environment_cache::RunningEnvironment;
-use crate::execution_outcome::spawn_error;
 use crate::files::{directory_error, write_input_files};
+use crate::grants::ReservedGrants;
 use crate::package_installer::{self, PackageInstaller};
 use crate::record::{AdmittedCommand, add_loss_warning, redactor_for};
-use crate::redact::{EventRedactor, OutputRedactor};
+use crate::redact::EventRedactor;
 use crate::running_executions::CancelHandle;
 use crate::session::{SandboxHandle, SessionLease};
 use crate::start_queue::ActiveExecution;
-use crate::volumes::WritableVolumes;
 use crate::{host_support, limits};
 use chrono::Utc;
-use sandbox::{ExitReport, Sandbox, StopHandle, ValueRoom};
-use std::collections::BTreeMap;
+use sandbox::{ExitReport, StopHandle, ValueRoom};
+use std::mem::take;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
-use types::{
-    Error, ErrorCode, Event, Execution, ExecutionStatus, Limits, NetworkAttempt, SandboxId,
-    Transcript,
-};
+use types::{Error, ErrorCode, Event, Execution, ExecutionStatus, Limits, SandboxId, Transcript};
 use uuid::Uuid;
 
 /// Records with a larger value are built on a separate blocking thread.
@@ -45,15 +39,6 @@ pub struct FinishedExecution {
     pub contents: Vec<(String, Vec<u8>)>,
     /// The copy of each file by its name.
     pub copies: Vec<(String, PathBuf)>,
-    redactor: OutputRedactor,
-}
-
-impl FinishedExecution {
-    /// Adds network attempts that the egress proxy has logged, redacted.
-    pub fn add_network_attempts(&mut self, mut attempts: Vec<NetworkAttempt>) {
-        self.redactor.redact_attempts(&mut attempts);
-        self.execution.network.append(&mut attempts);
-    }
 }
 
 /// An admitted command: it has its capacity, and nothing of it has run. Dropping it releases
@@ -69,7 +54,7 @@ pub struct Admitted {
 /// The sandbox that a command runs in.
 #[derive(Debug)]
 enum ExecutionTarget {
-    Fresh(CapacityPermit),
+    Fresh(ReservedGrants, CapacityPermit),
     Session(SessionLease),
 }
 
@@ -85,7 +70,7 @@ impl Engine {
 
     /// Resolves the limits of a command and reserves capacity. From here on it can be cancelled by
     /// its id.
-    pub async fn admit(self: &Arc<Self>, command: Command) -> Result<Admitted, Error> {
+    pub async fn admit(self: &Arc<Self>, mut command: Command) -> Result<Admitted, Error> {
         let created = Utc::now();
         self.capacity.check_open()?;
         let cancel = self.executions.register(command.id)?;
@@ -96,9 +81,14 @@ impl Engine {
                 self.environment_cache.find(&self.config, &command.environment)?;
                 let limits = limits::resolve_for_sandbox(&caps, &asked)?;
                 let permit = self.wait_for_capacity(&cancel.stopper).await?;
-                (limits, SandboxId::new(Uuid::now_v7()), ExecutionTarget::Fresh(permit))
+                let grants = self.reserve_grants(take(&mut command.grants))?;
+                let target = ExecutionTarget::Fresh(grants, permit);
+                (limits, SandboxId::new(Uuid::now_v7()), target)
             }
             Some(id) => {
+                if !command.grants.is_empty() {
+                    return Err(session_grants_error(id));
+                }
                 let session = self.session(id)?;
                 let limits = limits::resolve_for_session(&caps, &session, &asked)?;
                 (limits, id, ExecutionTarget::Session(session.lease(cancel.stopper.clone())?))
@@ -143,27 +133,23 @@ impl Engine {
         })
     }
 
-    pub(crate) async fn lease(
+    /// Leases a sandbox for one execution.
+    async fn lease(
         &self,
         environment: &str,
         limits: &Limits,
+        grants: &ReservedGrants,
         active: &ActiveExecution,
-    ) -> Result<(Arc<RunningEnvironment>, Sandbox), Error> {
+    ) -> Result<SandboxHandle, Error> {
         let ready = self.environment_cache.get(&self.config, environment, |_| {}).await?;
-        let permit = active.start().await;
-        let sandbox = ready
-            .pool
-            .lease(limits, permit.ready_left)
-            .await
-            .map_err(|error| spawn_error(&error))?;
-        Ok((ready, sandbox))
+        self.attach_sandbox(&ready, limits, Arc::clone(&grants.grants), active).await
     }
 }
 
 impl ExecutionTarget {
     fn generation(&self) -> u64 {
         match self {
-            Self::Fresh(_) => 1,
+            Self::Fresh(..) => 1,
             Self::Session(lease) => lease.generation(),
         }
     }
@@ -171,8 +157,15 @@ impl ExecutionTarget {
     /// The environment of the session, if the target is one.
     fn environment(&self) -> Option<&str> {
         match self {
-            Self::Fresh(_) => None,
+            Self::Fresh(..) => None,
             Self::Session(lease) => Some(lease.session.environment.environment.name.as_str()),
+        }
+    }
+
+    fn has_egress(&self) -> bool {
+        match self {
+            Self::Fresh(reserved, _) => reserved.grants.egress.is_some(),
+            Self::Session(lease) => lease.session.grants().egress.is_some(),
         }
     }
 }
@@ -183,9 +176,9 @@ impl Admitted {
         self.command.initial_record()
     }
 
-    /// Redacts the secrets of this execution and those that its session had before.
-    pub fn redactor(&self) -> OutputRedactor {
-        self.command.redactor.clone()
+    /// Whether its code has network access.
+    pub fn has_egress(&self) -> bool {
+        self.target.has_egress()
     }
 
     /// Adds files that the caller opens only after admission.
@@ -229,10 +222,10 @@ impl Admitted {
         sink: EventSink<'_>,
         value_room: &ValueRoom,
     ) -> Result<FinishedExecution, Error> {
-        let Self { engine, command: mut admitted, target, cancel } = self;
+        let Self { engine, command: admitted, target, cancel } = self;
         let stopper = &cancel.stopper;
         match target {
-            ExecutionTarget::Fresh(_permit) => {
+            ExecutionTarget::Fresh(grants, _permit) => {
                 let active = engine.start_queue.enter(admitted.command.started_by);
                 let leased = tokio::select! {
                     biased;
@@ -240,25 +233,18 @@ impl Admitted {
                     () = stopper.requested() => {
                         return Ok(cancelled_before_start(&admitted, sink).finished);
                     }
-                    leased = engine.lease(&admitted.environment, &admitted.limits, &active) => leased,
+                    leased = engine.lease(&admitted.environment, &admitted.limits, &grants, &active) => leased,
                 };
-                let (_ready, sandbox) = leased?;
-                let egress = admitted.command.egress.take();
-                let variables = if egress.is_some() { proxy_variables() } else { BTreeMap::new() };
-                let (held, redactor) = (WritableVolumes::default(), OutputRedactor::default());
-                let mut handle = SandboxHandle::new(sandbox, held, egress.as_ref(), redactor);
-                let inputs =
-                    RunInputs { number: 1, variables: &variables, installer: None, value_room };
+                let mut handle = leased?;
+                let inputs = RunInputs { number: 1, installer: None, value_room };
                 let ran = run_in_sandbox(admitted, &mut handle, inputs, stopper, sink).await?;
                 handle.sandbox.end().await;
                 Ok(ran.finished)
             }
             ExecutionTarget::Session(mut lease) => {
                 let mut handle = lease.take_sandbox(&engine).await?;
-                let variables = lease.session.variables();
                 let inputs = RunInputs {
                     number: lease.count_execution(),
-                    variables: &variables,
                     installer: engine.package_installer(&lease, &handle),
                     value_room,
                 };
@@ -294,8 +280,6 @@ struct SandboxRun {
 struct RunInputs<'a> {
     /// Identifies the run within its sandbox.
     number: u64,
-    /// Environment variables of every run in this sandbox.
-    variables: &'a BTreeMap<String, String>,
     /// Installs packages, if the code may install any.
     installer: Option<PackageInstaller>,
     /// Provides the memory for the value.
@@ -305,8 +289,8 @@ struct RunInputs<'a> {
 /// Writes input files, runs, collects and records, in a leased sandbox.
 async fn run_in_sandbox(
     mut admitted: AdmittedCommand,
-    SandboxHandle { sandbox, volumes: held, redactor, .. }: &mut SandboxHandle,
-    RunInputs { number, variables, installer: package_installer, value_room }: RunInputs<'_>,
+    SandboxHandle { sandbox, grants, volumes: held, redactor, .. }: &mut SandboxHandle,
+    RunInputs { number, installer: package_installer, value_room }: RunInputs<'_>,
     stopper: &StopHandle,
     sink: EventSink<'_>,
 ) -> Result<SandboxRun, Error> {
@@ -318,7 +302,7 @@ async fn run_in_sandbox(
     }
     *redactor = redactor.merge(&admitted.redactor).await?;
     let mut screen = EventRedactor::new(redactor);
-    let job = CodeJob::new(&admitted.command, number, variables);
+    let job = CodeJob::new(&admitted.command, number, grants.environment_variables());
     let started = Utc::now();
     sink(Event::Status { status: ExecutionStatus::Running });
     let hear = &mut |event: Event| screen.redact_event(event, &mut *sink);
@@ -326,8 +310,11 @@ async fn run_in_sandbox(
     let install = |wanted: Vec<String>| {
         package_installer::handle_install_request(&wanted, installer, package_installer.as_ref())
     };
+    let (id, egress) = (admitted.command.id, grants.egress.as_ref());
+    egress.inspect(|egress| egress.begin_execution(admitted.sandbox_id, id, redactor));
     let ending =
         sandbox.run(&job.task(), &admitted.limits, stopper, hear, value_room, &install).await;
+    let attempts = egress.map(|egress| egress.end_execution(id)).unwrap_or_default();
     screen.finish(&mut *sink);
     let collected = collect_files(sandbox, &admitted.command.collect_files, redactor).await;
     let unkept = held.persist().await;
@@ -335,11 +322,12 @@ async fn run_in_sandbox(
     let close = move || {
         let mut execution = admitted.final_record(Some(started), ending, &collected);
         unkept.report_in(&mut execution);
+        execution.network.extend(attempts);
         redactor.redact_record(&mut execution);
-        (execution, collected, redactor)
+        (execution, collected)
     };
-    let (execution, collected, redactor) = run_off_thread(bytes, close).await;
-    Ok(emit_final_events(execution, collected, redactor, alive, sink))
+    let (execution, collected) = run_off_thread(bytes, close).await;
+    Ok(emit_final_events(execution, collected, alive, sink))
 }
 
 /// Processes a value of that size on a thread on which only the caller waits: checking schemas and
@@ -366,21 +354,25 @@ fn cancelled_before_start(admitted: &AdmittedCommand, sink: EventSink<'_>) -> Sa
     let (ending, nothing) = (ExitReport::cancelled_before_start(), CollectedFiles::default());
     let alive = ending.alive;
     let execution = admitted.final_record(None, ending, &nothing);
-    emit_final_events(execution, nothing, OutputRedactor::default(), alive, sink)
+    emit_final_events(execution, nothing, alive, sink)
 }
 
 /// Emits the events that are known only at the end. The writer of the record emits the last one.
 fn emit_final_events(
     execution: Execution,
     collected: CollectedFiles,
-    redactor: OutputRedactor,
     alive: bool,
     sink: EventSink<'_>,
 ) -> SandboxRun {
     execution.files_out.iter().for_each(|file| sink(Event::File(file.clone())));
     execution.error.iter().for_each(|error| sink(Event::Error(error.clone())));
     let CollectedFiles { contents, copies, .. } = collected;
-    SandboxRun { finished: FinishedExecution { execution, contents, copies, redactor }, alive }
+    SandboxRun { finished: FinishedExecution { execution, contents, copies }, alive }
+}
+
+fn session_grants_error(id: SandboxId) -> Error {
+    let message = format!("the command has grants of its own, and session {id} has others");
+    Error::new(ErrorCode::ArgsInvalid, message).hint("run it in a fresh sandbox")
 }
 
 fn limits_error(error: &std::io::Error) -> Error {

@@ -4,17 +4,16 @@
 //! more leases. If the interpreter's state is lost for any reason, the generation increases.
 
 use crate::capacity::CapacityPermit;
-use crate::command::SandboxGrants;
 use crate::config::{EndReason, Expiry};
-use crate::egress::{self, EgressGuard, EgressHandler};
+use crate::egress::{EgressGuard, serve_proxy_socket};
 use crate::engine::Engine;
 use crate::environment_cache::RunningEnvironment;
+use crate::grants::{ReservedGrants, SandboxGrants};
 use crate::package_installer::PackageInstalls;
 use crate::redact::OutputRedactor;
-use crate::volumes::{MemoryReservation, WritableVolumes};
+use crate::volumes::WritableVolumes;
 use chrono::{DateTime, TimeDelta, Utc};
 use sandbox::{Sandbox, StopHandle};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -73,17 +72,11 @@ struct SharedState {
     grants: Option<ReservedGrants>,
 }
 
-/// Reserved grants for the sandboxes of a session.
-#[derive(Debug)]
-pub(crate) struct ReservedGrants {
-    pub(crate) grants: SandboxGrants,
-    pub(crate) _reserved: MemoryReservation,
-}
-
 /// A sandbox and its attachments.
 #[derive(Debug)]
 pub(crate) struct SandboxHandle {
     pub(crate) sandbox: Sandbox,
+    pub(crate) grants: Arc<SandboxGrants>,
     pub(crate) volumes: WritableVolumes,
     /// The packages installed in it.
     pub(crate) packages: Arc<PackageInstalls>,
@@ -95,12 +88,12 @@ pub(crate) struct SandboxHandle {
 impl SandboxHandle {
     pub(crate) fn new(
         mut sandbox: Sandbox,
-        held: WritableVolumes,
-        handler: Option<&EgressHandler>,
-        redactor: OutputRedactor,
+        volumes: WritableVolumes,
+        grants: Arc<SandboxGrants>,
     ) -> Self {
-        let _egress = egress::serve_proxy_socket(&mut sandbox, handler);
-        Self { sandbox, volumes: held, packages: Arc::default(), redactor, _egress }
+        let _egress = serve_proxy_socket(&mut sandbox, &grants);
+        let redactor = grants.redactor.clone();
+        Self { sandbox, grants, volumes, packages: Arc::default(), redactor, _egress }
     }
 }
 
@@ -161,15 +154,8 @@ impl LiveSession {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn grants(&self) -> SandboxGrants {
-        self.shared().grants.as_ref().map_or_else(SandboxGrants::default, |it| it.grants.clone())
-    }
-
-    /// Environment variables of everything that runs in it.
-    pub(crate) fn variables(&self) -> BTreeMap<String, String> {
-        let SandboxGrants { variables, egress: handler, .. } = self.grants();
-        let proxy = handler.map(|_| egress::proxy_variables()).unwrap_or_default();
-        proxy.into_iter().chain(variables).collect()
+    pub(crate) fn grants(&self) -> Arc<SandboxGrants> {
+        self.shared().grants.as_ref().map(|it| Arc::clone(&it.grants)).unwrap_or_default()
     }
 
     /// Records that the interpreter has ended and its state is lost.
@@ -328,7 +314,7 @@ impl SessionLease {
             None => {
                 let LiveSession { environment: ready, limits, started_by, .. } = &*self.session;
                 let grants = self.session.grants();
-                engine.attach_sandbox(ready, limits, &grants, *started_by).await?
+                engine.attach_session_sandbox(ready, limits, grants, *started_by).await?
             }
         };
         self.sandbox_taken = true;

@@ -29,9 +29,9 @@ const PERSIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of reported unsaved files; code can create any number.
 const REPORTED_MAX: usize = 20;
 
-/// A volume attached to a session.
+/// A volume that code of a sandbox may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VolumeIn {
+pub struct GrantedVolume {
     /// Its name for users.
     pub name: String,
     /// The name of its directory.
@@ -42,7 +42,7 @@ pub struct VolumeIn {
     pub quota_bytes: u64,
 }
 
-impl VolumeIn {
+impl GrantedVolume {
     pub(crate) fn mount(&self) -> VolumeMount {
         let content = match self.access {
             VolumeAccess::Read => sandbox::read_only_volume(&self.directory),
@@ -90,7 +90,7 @@ pub(crate) struct UnsavedFiles {
 impl WritableVolumes {
     pub(crate) fn open(
         sandbox: &Sandbox,
-        volumes: &[VolumeIn],
+        volumes: &[GrantedVolume],
         base: &VolumeBase,
         writers: &VolumeLocks,
     ) -> io::Result<Self> {
@@ -332,7 +332,7 @@ impl VolumeMemoryBudget {
 
     pub(crate) fn reserve(
         self: &Arc<Self>,
-        volumes: &[VolumeIn],
+        volumes: &[GrantedVolume],
     ) -> Result<MemoryReservation, Error> {
         let held = volumes.iter().filter(|volume| volume.access == VolumeAccess::Write);
         let bytes = held.map(|volume| volume.quota_bytes).sum();

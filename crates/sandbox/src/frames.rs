@@ -47,8 +47,6 @@ pub(crate) enum RunnerRequest<'a> {
         directory: Option<&'a str>,
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         variables: &'a BTreeMap<String, String>,
-        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-        passing: &'a BTreeMap<String, String>,
         result_limit: u64,
         value_limit: u64,
     },

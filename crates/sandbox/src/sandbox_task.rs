@@ -46,8 +46,6 @@ pub struct Cell<'a> {
     pub directory: Option<&'a str>,
     /// Environment variables, until other ones are told.
     pub variables: &'a BTreeMap<String, String>,
-    /// Environment variables that are gone after it.
-    pub passing: &'a BTreeMap<String, String>,
     /// The last code in this interpreter: threads are waited for and exit handlers run, as at the
     /// end of any program, and then it ends.
     pub last: bool,
@@ -58,15 +56,7 @@ impl<'a> SandboxTask<'a> {
         let (result_limit, value_limit) = (limits.result_bytes, limits.result_bytes);
         match self {
             Self::Cell(Cell {
-                code,
-                name,
-                show_last,
-                answer,
-                argv,
-                directory,
-                variables,
-                passing,
-                ..
+                code, name, show_last, answer, argv, directory, variables, ..
             }) => RunnerRequest::Run {
                 code,
                 name,
@@ -75,7 +65,6 @@ impl<'a> SandboxTask<'a> {
                 argv,
                 directory,
                 variables,
-                passing,
                 result_limit,
                 value_limit,
             },

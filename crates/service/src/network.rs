@@ -6,22 +6,18 @@ mod credentials;
 mod egress_log;
 mod egress_log_query;
 mod egress_log_queue;
+mod egress_policy;
 mod integrations;
 mod rules;
-mod sandbox_egress;
-mod session_grants;
+mod sandbox_grants;
 
 pub(crate) use access::SandboxAccess;
-pub(crate) use egress_log::EgressLog;
 pub use egress_log_query::NetworkQuery;
 pub(crate) use egress_log_queue::{EgressLogQueue, flush_loop};
 pub(crate) use integrations::{INTERNET, gone_integration, internet_integration};
 pub use integrations::{IntegrationChange, IntegrationRequest};
 pub use rules::NetworkRuleRequest;
-pub(crate) use sandbox_egress::{
-    IntegrationSource, SandboxEgress, requested_integrations, tool_integrations,
-};
-pub(crate) use session_grants::{RecordedGrants, SessionGrantRegistry};
+pub(crate) use sandbox_grants::{IntegrationSource, requested_integrations, tool_integrations};
 
 use crate::config::Config;
 use egress::{Ca, Proxy, ProxyConfig, ProxyLimits, Resolver, Roots};

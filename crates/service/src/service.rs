@@ -7,7 +7,7 @@ use crate::identity::api_key::ApiKeyText;
 use crate::identity::caller::Caller;
 use crate::identity::self_service_rate::SelfServiceRateLimit;
 use crate::identity::tokens::TokenVerifier;
-use crate::network::{self, EgressLogQueue, SessionGrantRegistry};
+use crate::network::{self, EgressLogQueue};
 use crate::runs::approvals::{ApprovalChange, ApprovalJsonCache};
 use crate::runs::executions::ActiveExecution;
 use crate::runs::output_budget::OutputBudget;
@@ -53,7 +53,6 @@ pub struct Service {
     /// Shared by sandboxes that are given the same secrets.
     pub(crate) redactors: RedactorCache,
     pub(crate) egress_log_queue: Arc<EgressLogQueue>,
-    pub(crate) session_grants: SessionGrantRegistry,
     pub(crate) approval_changes: broadcast::Sender<ApprovalChange>,
     pub(crate) approval_json: ApprovalJsonCache,
     /// Held while questions are ended whose time, or whose origin, is over.
@@ -142,7 +141,6 @@ impl Service {
             proxy,
             redactors: RedactorCache::default(),
             egress_log_queue: Arc::default(),
-            session_grants: SessionGrantRegistry::default(),
             self_service_rate: SelfServiceRateLimit::default(),
             readiness: readiness::ReadinessCache::default(),
         });

@@ -125,7 +125,7 @@ impl PromptSession {
         let environment = args.engine.environment().to_owned();
         engine.prepare(&environment, progress::progress_printer()).await?;
         let request = NewSession { limits, ..NewSession::new(&environment) };
-        let id = engine.open(&request).await?.id;
+        let id = engine.open(request).await?.id;
         for InputFile { name, content } in files {
             engine.write_file(id, name, content.into_reader()).await?;
         }

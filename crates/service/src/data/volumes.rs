@@ -12,7 +12,7 @@ use crate::service::Service;
 use crate::tasks::run_to_completion;
 use chrono::Utc;
 use db::{NewAuditEntry, ObjectFilter, Reader, quarantine_name};
-use engine::{VolumeDirectory, VolumeFileError, VolumeIn};
+use engine::{GrantedVolume, VolumeDirectory, VolumeFileError};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::File;
@@ -278,7 +278,7 @@ impl Service {
         &self,
         workspace: WorkspaceId,
         lender: &AuthorizedAgent,
-    ) -> Result<Vec<VolumeIn>, RequestError> {
+    ) -> Result<Vec<GrantedVolume>, RequestError> {
         lender
             .section
             .volumes
@@ -292,7 +292,7 @@ impl Service {
         workspace: WorkspaceId,
         lender: &AuthorizedAgent,
         grant: &VolumeGrant,
-    ) -> Result<VolumeIn, RequestError> {
+    ) -> Result<GrantedVolume, RequestError> {
         let found = self.db.read(|rows| rows.volume_by_name(workspace, &grant.name))?;
         let volume = found.ok_or_else(|| {
             let agent = &lender.agent.name;
@@ -309,7 +309,7 @@ impl Service {
         if lender.agent.author != lender.run_as.id {
             self.require_author(workspace, lender.agent.author, privilege, object)?;
         }
-        Ok(VolumeIn {
+        Ok(GrantedVolume {
             name: volume.name,
             directory: volume.id.to_string(),
             path: grant.path.clone().into(),

@@ -3,7 +3,7 @@
 //! Names alone would not do: a rule, a secret or a specification can be replaced under its name
 //! after the question was asked. So the answer is bound to a hash over what the names stand for.
 
-use super::sandbox_egress::{IntegrationSource, ResolvedIntegrations};
+use super::sandbox_grants::{IntegrationSource, ResolvedIntegrations};
 use crate::error::RequestError;
 use crate::secrets::SecretConsumer;
 use crate::service::Service;
@@ -28,9 +28,9 @@ impl Service {
         &self,
         workspace: WorkspaceId,
         caller: &Principal,
-        grounds: &IntegrationSource,
+        source: &IntegrationSource,
     ) -> Result<SandboxAccess, RequestError> {
-        self.sandbox_access(workspace, caller, grounds, None).await
+        self.sandbox_access(workspace, caller, source, None).await
     }
 
     /// Of a session: what its owner or its agent has given it, whoever sends code into it.
@@ -57,16 +57,16 @@ impl Service {
         &self,
         workspace: WorkspaceId,
         caller: &Principal,
-        grounds: &IntegrationSource,
+        source: &IntegrationSource,
         agent: Option<&Agent>,
     ) -> Result<SandboxAccess, RequestError> {
         let ResolvedIntegrations { integrations: names, run_as, author } =
-            self.resolve_integrations(workspace, caller, grounds).await?;
+            self.resolve_integrations(workspace, caller, source).await?;
         let integrations = &self.enabled_integrations(workspace, &run_as, &names)?;
         let caller = caller.id;
-        let borrower = SecretConsumer { workspace, run_as: &run_as, caller, author, integrations };
+        let consumer = SecretConsumer { workspace, run_as: &run_as, caller, author, integrations };
         // A new value under the same name, for the same use, is still what the person was shown.
-        let secrets = self.usable_secrets(borrower)?;
+        let secrets = self.usable_secrets(consumer)?;
         let used =
             secrets.iter().map(|it| json!([it.id, it.name, it.scope, it.inject, it.exposed]));
         let opened = integrations.iter().map(|it| self.integration_content(workspace, it));

@@ -56,13 +56,13 @@ impl EgressLog {
     /// From now on attempts are of this execution.
     pub(crate) fn begin_execution(
         &self,
-        sandbox: Option<SandboxId>,
+        sandbox: SandboxId,
         execution: ExecutionId,
         redactor: &OutputRedactor,
     ) {
         let mut state = self.state();
         state.redactor = redactor.clone();
-        state.sandbox = sandbox.or(state.sandbox);
+        state.sandbox = Some(sandbox);
         state.running = Some((execution, Instant::now()));
         state.attempts.clear();
         state.count = 0;

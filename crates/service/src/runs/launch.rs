@@ -102,8 +102,7 @@ impl Service {
             installer: self.installer(workspace, requester.id, session),
             ..Command::new(environment, entry)
         };
-        let (command, egress_log) =
-            self.attach_egress(command, workspace, requester, run_as, needs).await?;
+        let command = self.attach_grants(command, workspace, requester, run_as, needs).await?;
         let admitted = self.engine.admit(command).await;
         let mut admitted = admitted.map_err(|fault| admission_error(fault, &limits, &caps))?;
         if let InputFiles::Stored(stored) = inputs {
@@ -115,7 +114,7 @@ impl Service {
             }
             admitted.add_files(self.open_stored_inputs(workspace, &stored.files).await?);
         }
-        let context = RunContext { run_as, agent, function, egress_log, ..context };
+        let context = RunContext { run_as, agent, function, ..context };
         self.start_execution(admitted, context).await
     }
 

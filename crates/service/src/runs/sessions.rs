@@ -87,7 +87,7 @@ impl Service {
         caller: &Caller,
         mut request: SessionRequest,
     ) -> Result<OpenedSession, RequestError> {
-        let lender = self.authorize_session_agent(caller, request.agent_id).await?;
+        let agent = self.authorize_session_agent(caller, request.agent_id).await?;
         check_label("/name", request.name.as_deref())?;
         check_label("/key", request.key.as_deref())?;
         if let Some(found) = self.open_session_by_key(caller, request.key.as_deref()).await? {
@@ -100,7 +100,7 @@ impl Service {
             let found = if lost { self.reset_session(caller, id).await? } else { found };
             return Ok(OpenedSession::Found(found));
         }
-        let of_agent = lender.as_ref().and_then(|lender| lender.section.environment.clone());
+        let of_agent = agent.as_ref().and_then(|agent| agent.section.environment.clone());
         request.environment = request.environment.or(of_agent);
         self.check_environment(request.environment.as_deref())?;
         let caps = self.limit_caps(caller.workspace)?;
@@ -116,18 +116,20 @@ impl Service {
             limits: request.limits,
             caps: Some(caps),
             expiry: expiry(request.idle_seconds)?,
-            ..NewSession::new("")
+            grants: self
+                .new_session_grants(
+                    caller.workspace,
+                    &caller.principal,
+                    agent.as_ref(),
+                    &request.integrations,
+                )
+                .await?,
         };
-        let (workspace, who, asked_for) =
-            (caller.workspace, &caller.principal, &request.integrations);
-        let lent = self.new_session_grants(workspace, who, lender.as_ref(), asked_for).await?;
-        let lending = lent.recorded();
-        self.engine.open(&lent.apply_to(asked)).await.map_err(|fault| match fault.code {
+        self.engine.open(asked).await.map_err(|fault| match fault.code {
             // Everything else that was asked for is known to be right.
             ErrorCode::ArgsInvalid => field_error("/idle_seconds", fault),
             _ => fault.into(),
         })?;
-        self.record_session_grants(id, lending);
         let mut unknown = UnwrittenSession(Some((Arc::clone(self), id)));
         let (key, agent) = (request.key.clone(), request.agent_id);
         match self.write_opened(caller, id, request, files).await {
@@ -355,10 +357,8 @@ impl Service {
                 return service.reopen_lost_session(&caller, session).await;
             }
             let session = check_usable(session)?;
-            let lent = service.renew_session_grants(caller.workspace, &session).await?;
-            let lending = lent.recorded();
-            service.engine.reset_with(id, lent.into()).await?;
-            service.record_session_grants(id, lending);
+            let grants = service.renew_session_grants(caller.workspace, &session).await?;
+            service.engine.reset_with(id, grants).await?;
             service.write_reset(&caller, id).await
         })
         .await
@@ -370,8 +370,7 @@ impl Service {
         caller: &Caller,
         lost: Session,
     ) -> Result<Session, RequestError> {
-        let lent = self.renew_session_grants(caller.workspace, &lost).await?;
-        let lending = lent.recorded();
+        let grants = self.renew_session_grants(caller.workspace, &lost).await?;
         let id = lost.sandbox_id;
         let caps = self.limit_caps(caller.workspace)?;
         let again = NewSession {
@@ -383,14 +382,13 @@ impl Service {
             limits: lost.limits.capped_by(&caps.0).to_request(),
             caps: Some(caps),
             expiry: expiry(Some(lost.idle_seconds))?,
-            ..NewSession::new("")
+            grants,
         };
-        match self.engine.open(&lent.apply_to(again)).await {
+        match self.engine.open(again).await {
             // Somebody was quicker.
             Err(_) if self.engine.info(id).is_ok() => return self.session(caller, id),
             opened => drop(opened?),
         }
-        self.record_session_grants(id, lending);
         let mut unknown = UnwrittenSession(Some((Arc::clone(self), id)));
         let fresh = self.write_reset(caller, id).await?;
         unknown.0 = None;

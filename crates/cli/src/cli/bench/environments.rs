@@ -74,7 +74,7 @@ async fn second_session(
 async fn session(engine: &Arc<Engine>, environment: &str) -> Result<Duration, CliError> {
     let code = Code::new("1".into()).map_err(|error| CliError::usage(error.to_string()))?;
     let started = Instant::now();
-    let session = engine.open(&NewSession::new(environment)).await?.id;
+    let session = engine.open(NewSession::new(environment)).await?.id;
     let command =
         Command { session: Some(session), ..Command::new(environment, EntryPoint::Cell(code)) };
     engine.run(command, &mut |_| {}).await?;

@@ -172,7 +172,7 @@ impl Bench {
     }
 
     async fn exec(&mut self) -> Result<Figure, CliError> {
-        let session = self.fresh.open(&self.new_session()).await?.id;
+        let session = self.fresh.open(self.new_session()).await?.id;
         let mut samples = Samples::default();
         run_to_end(&self.fresh, self.command(Some(session), "x = 0")?).await?;
         for turn in 0..self.samples {
@@ -192,7 +192,7 @@ impl Bench {
             self.sample_baseline(turn, &mut samples)?;
             self.await_pool().await?;
             let started = Instant::now();
-            let session = self.pooled.open(&self.new_session()).await?.id;
+            let session = self.pooled.open(self.new_session()).await?.id;
             run_to_end(&self.pooled, self.command(Some(session), "x = [1]")?).await?;
             for _ in 0..9 {
                 let command = self.command(Some(session), "x.append(x[-1] + len(x))")?;
@@ -217,7 +217,7 @@ impl Bench {
                 let (engine, request) = (Arc::clone(&self.fresh), self.new_session());
                 let mut command = self.command(None, "print(1)")?;
                 all.spawn(async move {
-                    let session = engine.open(&request).await?.id;
+                    let session = engine.open(request).await?.id;
                     command.session = Some(session);
                     let execution = run_to_end(&engine, command).await?;
                     Ok::<_, CliError>((session, execution))
@@ -293,7 +293,7 @@ impl Bench {
     async fn memory(&mut self) -> Result<Vec<Figure>, CliError> {
         let mut sessions = Vec::new();
         for _ in 0..MEMORY_SESSIONS {
-            sessions.push(self.fresh.open(&self.new_session()).await?.id);
+            sessions.push(self.fresh.open(self.new_session()).await?.id);
         }
         let idle = self.measure_memory(&sessions).await?;
         for session in &sessions {

@@ -161,7 +161,7 @@ impl Bench {
     /// A live session on either side.
     async fn over_http(&mut self, served: &BenchServer) -> Result<Figure, CliError> {
         let outside = served.open_session(&json!({})).await?;
-        let inside = self.pooled.open(&self.new_session()).await?.id;
+        let inside = self.pooled.open(self.new_session()).await?.id;
         let (mut http, mut engine) = (Vec::new(), Vec::new());
         for turn in 0..2 * self.samples {
             let over_http = (turn / BLOCK).is_multiple_of(2);
@@ -191,7 +191,7 @@ impl Bench {
                 served.execute(&session).await?;
                 served.close_session(&session).await?;
             } else {
-                let session = self.pooled.open(&self.new_session()).await?.id;
+                let session = self.pooled.open(self.new_session()).await?.id;
                 let command = self.command(Some(session), CODE)?;
                 super::measure::run_to_end(&self.pooled, command).await?;
                 self.pooled.close(session).await?;

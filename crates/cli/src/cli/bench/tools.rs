@@ -47,7 +47,7 @@ impl Bench {
     /// The same in one live session, where neither waits for the end of a sandbox.
     pub(super) async fn tool_call_live(&mut self) -> Result<Figure, CliError> {
         let tool = parse_tool(SMALL)?;
-        let session = self.pooled.open(&self.new_session()).await?.id;
+        let session = self.pooled.open(self.new_session()).await?.id;
         let (mut calls, mut executions) = (Vec::new(), Vec::new());
         for turn in 0..2 * self.samples {
             let is_call = (turn / BLOCK).is_multiple_of(2);

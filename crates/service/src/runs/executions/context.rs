@@ -1,7 +1,6 @@
 //! Everything about a run that the engine does not need to know: on whose behalf, and who is told.
 
 use crate::identity::caller::Caller;
-use crate::network::EgressLog;
 use crate::origins::Asker;
 use chrono::{DateTime, Utc};
 use db::NewAuditEntry;
@@ -36,8 +35,6 @@ pub(crate) struct RunContext {
     pub(crate) approval: Option<ApprovalId>,
     /// When it was asked for, if a person was asked first and took their time.
     pub(crate) requested_at: Option<DateTime<Utc>>,
-    /// Where what its code tries to reach is noted, if it can leave at all.
-    pub(crate) egress_log: Option<Arc<EgressLog>>,
     pub(crate) options: SubmitOptions,
 }
 
@@ -60,7 +57,6 @@ impl RunContext {
             function: None,
             approval: None,
             requested_at: None,
-            egress_log: None,
             options,
         }
     }
@@ -71,9 +67,9 @@ impl RunContext {
 
     /// Nobody has a name for this run before its end, nothing is used up by it, and it changes nothing
     /// outside of its sandbox.
-    pub(super) fn can_defer_row(&self) -> bool {
+    pub(super) fn can_defer_row(&self, has_egress: bool) -> bool {
         let SubmitOptions { announce_id: announced, idempotency_key: claim, .. } = &self.options;
-        !announced && claim.is_none() && self.approval.is_none() && self.egress_log.is_none()
+        !announced && claim.is_none() && self.approval.is_none() && !has_egress
     }
 
     pub(crate) fn audit_entry(&self, execution: &Execution) -> NewAuditEntry {
@@ -105,16 +101,13 @@ impl RunContext {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::OutputRedactor;
     use uuid::Uuid;
 
     #[test]
     fn a_run_that_can_leave_its_sandbox_has_a_row_before_it_begins() {
         let (workspace, principal) = (WorkspaceId::new(Uuid::nil()), PrincipalId::new(Uuid::nil()));
-        let inside = RunContext::new(workspace, principal, SubmitOptions::default());
-        assert!(inside.can_defer_row());
-        let trail = EgressLog::new(workspace, principal, Arc::default(), OutputRedactor::default());
-        let outside = RunContext { egress_log: Some(Arc::new(trail)), ..inside };
-        assert!(!outside.can_defer_row());
+        let context = RunContext::new(workspace, principal, SubmitOptions::default());
+        assert!(context.can_defer_row(false));
+        assert!(!context.can_defer_row(true));
     }
 }

@@ -130,7 +130,7 @@ impl Service {
             ..admitted.record()
         });
         // While the volume is in trouble, nothing runs that it has not taken first.
-        if whose.can_defer_row() && self.db.is_healthy() {
+        if whose.can_defer_row(admitted.has_egress()) && self.db.is_healthy() {
             return Ok(self.spawn_execution(admitted, whose, started, RowState::Unwritten));
         }
         // Whoever asks may go away in the middle of this, and what has a row has an end.
@@ -254,25 +254,18 @@ impl Service {
         }
     }
 
-    /// Runs it, and notes whom its code has tried to reach meanwhile.
+    /// Runs it. Attempts of code without network access are only on its record, and are logged here.
     async fn run_and_log_egress(
         &self,
         admitted: Admitted,
         course: &mut ExecutionTask,
     ) -> Result<FinishedExecution, Error> {
-        let (id, trail) = (course.started.id, course.context.egress_log.clone());
-        if let Some(trail) = &trail {
-            trail.begin_execution(course.started.sandbox_id, id, &admitted.redactor());
+        let has_egress = admitted.has_egress();
+        let finished = self.run_and_publish(admitted, course).await?;
+        if !has_egress {
+            self.log_refused_attempts(&course.context, &finished.execution);
         }
-        let mut ran = self.run_and_publish(admitted, course).await;
-        let attempts = trail.as_ref().map(|trail| trail.end_execution(id));
-        if let Ok(finished) = &mut ran {
-            match attempts {
-                Some(attempts) => finished.add_network_attempts(attempts),
-                None => self.log_refused_attempts(&course.context, &finished.execution),
-            }
-        }
-        ran
+        Ok(finished)
     }
 
     async fn run_and_publish(

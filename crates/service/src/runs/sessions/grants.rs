@@ -1,56 +1,33 @@
-//! Sessions of agents: an agent lends its code what its specification says, with the rights of
-//! whoever its code runs as. The specification is read anew each time, since it may have changed.
+//! The grants of sessions. An agent grants its code what its specification says, with the rights of
+//! the principal that its code runs as. The specification is read again each time, since it may have
+//! changed.
 
 use crate::catalog::agents;
 use crate::catalog::specification::CodeExecutionSection;
 use crate::error::{RequestError, missing_privilege, not_found};
 use crate::identity::caller::Caller;
-use crate::network::{IntegrationSource, RecordedGrants, SandboxEgress};
+use crate::network::IntegrationSource;
 use crate::secrets::CodeAuthor;
 use crate::service::Service;
-use engine::{NewSession, VolumeIn};
+use engine::SandboxGrants;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use types::{
     Agent, AgentId, Error, ErrorCode, ObjectRef, Principal, Privilege, Session, WorkspaceId,
 };
 
-/// An agent whose code runs for somebody.
+/// An agent that the caller may have run code.
 #[derive(Debug)]
 pub(crate) struct AuthorizedAgent {
     pub(crate) agent: Agent,
-    /// What its specification gives.
+    /// The section of its specification that grants.
     pub(crate) section: CodeExecutionSection,
-    /// Whose rights its code has.
+    /// The principal whose rights its code has.
     pub(crate) run_as: Principal,
 }
 
-/// What a session has besides its working directory.
-#[derive(Debug)]
-pub(super) struct SessionGrants {
-    volumes: Vec<VolumeIn>,
-    egress: SandboxEgress,
-}
-
-impl SessionGrants {
-    pub(super) fn recorded(&self) -> RecordedGrants {
-        RecordedGrants::from(&self.egress)
-    }
-
-    pub(super) fn apply_to(self, to: NewSession) -> NewSession {
-        let engine::SandboxGrants { volumes, variables, egress: outlet, redactor } = self.into();
-        NewSession { volumes, variables, egress: outlet, redactor, ..to }
-    }
-}
-
-impl From<SessionGrants> for engine::SandboxGrants {
-    fn from(SessionGrants { volumes, egress: leave }: SessionGrants) -> Self {
-        let SandboxEgress { variables, handler: outlet, redactor, .. } = leave;
-        Self { volumes, variables, egress: outlet, redactor }
-    }
-}
-
 impl Service {
-    /// The agent, if somebody may have it run code.
+    /// The agent, if the principal may have it run code.
     pub(crate) async fn authorize_agent(
         &self,
         workspace: WorkspaceId,
@@ -77,8 +54,7 @@ impl Service {
         Ok(AuthorizedAgent { agent, section: specification.section, run_as })
     }
 
-    /// Of a session that somebody wants to open: what its agent lends, or the right to have one
-    /// without an agent.
+    /// Authorizes a new session: its agent, or the right to have a session without one.
     pub(super) async fn authorize_session_agent(
         &self,
         caller: &Caller,
@@ -92,33 +68,32 @@ impl Service {
         }
     }
 
-    /// The same for a session that is there: it is its owner's, whoever resets it.
+    /// Resolves the grants of an existing session with the rights of its owner, whoever resets it.
     pub(super) async fn renew_session_grants(
         self: &Arc<Self>,
         workspace: WorkspaceId,
         session: &Session,
-    ) -> Result<SessionGrants, RequestError> {
+    ) -> Result<SandboxGrants, RequestError> {
         let owner = self.find_principal(workspace, session.owner)?;
-        let lender = match session.agent {
+        let authorized = match session.agent {
             Some(agent) => Some(self.authorize_agent(workspace, &owner, agent).await?),
             None => None,
         };
-        self.new_session_grants(workspace, &owner, lender.as_ref(), &session.integrations).await
+        self.new_session_grants(workspace, &owner, authorized.as_ref(), &session.integrations).await
     }
 
-    /// What a session is given besides its working directory: by its agent, or else what was asked
-    /// for.
+    /// Resolves the grants of a session: those of its agent, or else those of the request.
     pub(super) async fn new_session_grants(
         self: &Arc<Self>,
         workspace: WorkspaceId,
         who: &Principal,
-        lender: Option<&AuthorizedAgent>,
+        agent: Option<&AuthorizedAgent>,
         integrations: &[String],
-    ) -> Result<SessionGrants, RequestError> {
-        let (volumes, grounds) = match lender {
-            Some(lender) => (
-                self.granted_volumes(workspace, lender)?,
-                IntegrationSource::Agent(lender.agent.id),
+    ) -> Result<SandboxGrants, RequestError> {
+        let (volumes, source) = match agent {
+            Some(authorized) => (
+                self.granted_volumes(workspace, authorized)?,
+                IntegrationSource::Agent(authorized.agent.id),
             ),
             None => {
                 let (integrations, run_as) = (integrations.to_vec(), who.id);
@@ -128,27 +103,59 @@ impl Service {
                 )
             }
         };
-        Ok(SessionGrants { volumes, egress: self.sandbox_egress(workspace, who, grounds).await? })
+        self.resolve_grants(workspace, who, source, volumes).await
     }
 
-    /// Whether a session still has what its agent lends to this principal, and no more. Rights and
-    /// the specification may be others than when it was opened.
+    /// Refuses a session whose grants differ from what its owner and its agent may grant now. Rights
+    /// and the specification may have changed since it was opened.
     pub(crate) async fn check_session_grants(
         &self,
         workspace: WorkspaceId,
         who: &Principal,
         session: &Session,
     ) -> Result<(), RequestError> {
-        self.check_exposed_secrets(workspace, who, session).await?;
+        let granted = self.engine.session_grants(session.sandbox_id)?;
+        self.check_exposed_secrets(workspace, who, session, &granted).await?;
         let Some(agent) = session.agent else { return Ok(()) };
-        let lender = self.authorize_agent(workspace, who, agent).await?;
-        if self.granted_volumes(workspace, &lender)?
-            == self.engine.volumes_of(session.sandbox_id)?
-        {
+        let authorized = self.authorize_agent(workspace, who, agent).await?;
+        if self.granted_volumes(workspace, &authorized)? == granted.volumes {
             return Ok(());
         }
-        let message = format!("what the agent {:?} lends has changed", lender.agent.name);
-        let hint = "reset the session to go on with what it lends now";
+        let message = format!("what the agent {:?} grants has changed", authorized.agent.name);
+        let hint = "reset the session to go on with what it grants now";
+        Err(Error::new(ErrorCode::SessionLost, message).hint(hint).into())
+    }
+
+    /// Refuses code of a principal in a session that can read more secrets than it may now. Values
+    /// cannot be taken back from an interpreter, so such a session runs nothing until it is reset.
+    async fn check_exposed_secrets(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        session: &Session,
+        granted: &SandboxGrants,
+    ) -> Result<(), RequestError> {
+        let owner = session.owner;
+        if who.id != owner {
+            let own = self.db.read(|rows| rows.private_secrets(workspace, owner))?;
+            if !own.is_empty() {
+                let message = "the session can use secrets that are its owner's own";
+                let hint = "let its owner run the code, or open another session";
+                return Err(Error::new(ErrorCode::GrantMissing, message).hint(hint).into());
+            }
+        }
+        if granted.exposed_secrets.is_empty() {
+            return Ok(());
+        }
+        let source = IntegrationSource::from_session(session);
+        let owner = self.find_principal(workspace, owner)?;
+        let now = self.readable_secrets_now(workspace, &owner, &source).await?;
+        let now: BTreeSet<_> = now.into_iter().map(|secret| (secret.id, secret.version)).collect();
+        if granted.exposed_secrets.is_subset(&now) {
+            return Ok(());
+        }
+        let message = "a secret that the session can read was changed, or may not be used any more";
+        let hint = "reset the session to go on with what it may use now";
         Err(Error::new(ErrorCode::SessionLost, message).hint(hint).into())
     }
 }

@@ -1,12 +1,11 @@
-//! The outlet of a sandbox: served for as long as the sandbox lives, or nobody listens. What is behind
-//! it here is a proxy of the test's own, which knows one host.
+//! The egress of a sandbox: its proxy socket is served for as long as the sandbox lives, or closed. The
+//! proxy here is the test's own and knows one host.
 
 use crate::harness;
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use engine::{Config, EgressHandler, Engine, NewSession};
-use std::collections::BTreeMap;
+use engine::{Config, Engine, NewSession, SandboxGrants};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close
 const DENIED: &[u8] =
     b"HTTP/1.1 403 no integration opens it\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// A server on loopback, and outlets through which it is `known.example`.
+/// A server on loopback, and a proxy through which it is `known.example`.
 pub(crate) struct Beyond {
     server: SocketAddr,
     served: Arc<AtomicUsize>,
@@ -58,9 +57,9 @@ impl Beyond {
         Self { server, served: Arc::default(), open: Arc::default() }
     }
 
-    pub(crate) fn outlet(&self) -> EgressHandler {
+    pub(crate) fn grants(&self) -> SandboxGrants {
         let (server, served, open) = (self.server, self.served.clone(), self.open.clone());
-        EgressHandler::new(move |listener| {
+        harness::egress(move |listener| {
             served.fetch_add(1, Ordering::Relaxed);
             open.fetch_add(1, Ordering::Relaxed);
             let listener = TcpListener::from_std(listener).unwrap();
@@ -73,7 +72,7 @@ impl Beyond {
         })
     }
 
-    /// How many sandboxes have an outlet now.
+    /// The number of sandboxes whose proxy socket is served now.
     fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -123,10 +122,10 @@ const FETCH: &str = "import urllib.request
 print(urllib.request.urlopen('http://known.example/').read())";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_has_its_outlet_for_life_through_reset_and_crash() {
+async fn a_session_has_its_egress_for_life_through_reset_and_crash() {
     let (engine, beyond) = (Engine::start(harness::config()), Beyond::start().await);
-    let asked = NewSession { egress: Some(beyond.outlet()), ..NewSession::new("bare") };
-    let session = engine.open(&asked).await.unwrap().id;
+    let asked = NewSession { grants: beyond.grants(), ..NewSession::new("bare") };
+    let session = engine.open(asked).await.unwrap().id;
     let reaches = async || {
         let ran = harness::run_in(&engine, session, FETCH).await;
         assert_eq!(harness::printed(&ran, OutputStream::Stdout), "b'hello'\n", "{:?}", ran.error);
@@ -144,9 +143,9 @@ async fn a_session_has_its_outlet_for_life_through_reset_and_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fresh_sandbox_has_the_outlet_of_its_command_and_another_none() {
+async fn a_fresh_sandbox_has_the_egress_of_its_command_and_another_none() {
     let (engine, beyond) = (Engine::start(harness::config()), Beyond::start().await);
-    let with = engine::Command { egress: Some(beyond.outlet()), ..harness::command("bare", FETCH) };
+    let with = engine::Command { grants: beyond.grants(), ..harness::command("bare", FETCH) };
     let ran = harness::run_with(&engine, with).await.execution;
     assert_eq!(harness::printed(&ran, OutputStream::Stdout), "b'hello'\n", "{:?}", ran.error);
     assert_eq!(beyond.open(), 0);
@@ -169,7 +168,7 @@ async fn programs_that_code_starts_are_told_of_the_proxy() {
 print(subprocess.check_output([sys.executable, '-c', '''
 import urllib.request
 print(urllib.request.urlopen('http://known.example/').read())''']))";
-    let with = engine::Command { egress: Some(beyond.outlet()), ..harness::command("bare", code) };
+    let with = engine::Command { grants: beyond.grants(), ..harness::command("bare", code) };
     let ran = harness::run_with(&engine, with).await.execution;
     assert_eq!(
         harness::printed(&ran, OutputStream::Stdout),
@@ -180,33 +179,24 @@ print(urllib.request.urlopen('http://known.example/').read())''']))";
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn variables_of_a_session_stay_and_those_of_a_run_go() {
+async fn variables_that_are_granted_are_there_to_the_end_of_a_session_or_a_run() {
     let engine = Engine::start(harness::config());
-    let named = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
-    let asked = NewSession { variables: named("KEPT", "1"), ..NewSession::new("bare") };
-    let session = engine.open(&asked).await.unwrap().id;
-    let show = "import os\nprint(os.environ.get('KEPT'), os.environ.get('PASSING'))";
-    let run = async |variables: &BTreeMap<String, String>, code: &str| {
-        let command = engine::Command {
-            session: Some(session),
-            variables: variables.clone(),
-            ..harness::command("bare", code)
-        };
-        harness::printed(&harness::run_with(&engine, command).await.execution, OutputStream::Stdout)
+    let grants = harness::variables([("GRANTED", "1")]);
+    let asked = NewSession { grants: grants.clone(), ..NewSession::new("bare") };
+    let session = engine.open(asked).await.unwrap().id;
+    let run = async |code: &str| {
+        harness::printed(&harness::run_in(&engine, session, code).await, OutputStream::Stdout)
     };
-    let (passing, none) = (named("PASSING", "2"), BTreeMap::new());
-    assert_eq!(run(&passing, show).await, "1 2\n");
-    assert_eq!(run(&none, show).await, "1 None\n");
-    run(&none, "os.environ['PASSING'] = 'my own'").await;
-    assert_eq!(run(&passing, show).await, "1 2\n");
-    assert_eq!(run(&none, show).await, "1 my own\n");
+    let show = "import os\nprint(os.environ.get('GRANTED'), os.environ.get('MINE'))";
+    assert_eq!(run(show).await, "1 None\n");
+    run("os.environ['MINE'] = '2'").await;
+    assert_eq!(run(show).await, "1 2\n");
     engine.reset(session).await.unwrap();
-    assert_eq!(run(&none, show).await, "1 None\n");
-    // A fresh sandbox is of its run alone, and what still goes on there sees them to the end.
-    let late = "import atexit, os\natexit.register(lambda: print(os.environ['PASSING']))";
-    let script = engine::Command { variables: passing, ..harness::script("bare", late) };
+    assert_eq!(run(show).await, "1 None\n");
+    let late = "import atexit, os\natexit.register(lambda: print(os.environ['GRANTED']))";
+    let script = engine::Command { grants, ..harness::script("bare", late) };
     let ran = harness::run_with(&engine, script).await.execution;
-    assert_eq!(harness::printed(&ran, OutputStream::Stdout), "2\n");
+    assert_eq!(harness::printed(&ran, OutputStream::Stdout), "1\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -232,10 +222,10 @@ except OSError:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_goes_away_in_the_middle_takes_the_outlet_along() {
+async fn egress_ends_when_the_caller_goes_away_in_the_middle() {
     let (engine, beyond) = (Engine::start(harness::config()), Beyond::start().await);
     let command = engine::Command {
-        egress: Some(beyond.outlet()),
+        grants: beyond.grants(),
         ..harness::command("bare", "import time; time.sleep(60)")
     };
     let mut quiet = |_: &types::Event| {};

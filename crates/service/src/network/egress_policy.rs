@@ -1,0 +1,152 @@
+//! The egress policy of one sandbox, and the proxy that enforces it.
+//!
+//! The policy is read again when the records have changed, so that a change counts for the next
+//! request, and is cached until then.
+
+use super::credentials;
+use super::egress_log::EgressLog;
+use super::sandbox_grants::{IntegrationSource, ResolvedIntegrations};
+use crate::error::RequestError;
+use crate::secrets::SecretConsumer;
+use crate::service::Service;
+use db::Revision;
+use egress::{EgressAttempt, EgressPolicy, EgressPolicyFuture, EgressPolicySource, Proxy};
+use engine::{EgressGuard, EgressHandler, OutputRedactor};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use types::{ExecutionId, NetworkAttempt, PrincipalId, SandboxId, WorkspaceId};
+
+/// Tells the proxy of one sandbox what its code may reach.
+#[derive(Debug)]
+struct SandboxPolicySource {
+    /// The engine holds this for as long as the sandbox lives, and the service holds the engine.
+    service: Weak<Service>,
+    workspace: WorkspaceId,
+    caller: PrincipalId,
+    integrations: IntegrationSource,
+    egress_log: EgressLog,
+    /// The last policy, and the revision of the records that it was read from.
+    cached: Mutex<Option<(Revision, Arc<EgressPolicy>)>>,
+}
+
+impl SandboxPolicySource {
+    fn cached_policy(&self, revision: Revision) -> Option<Arc<EgressPolicy>> {
+        let found = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        found.as_ref().filter(|(then, _)| *then == revision).map(|(_, policy)| Arc::clone(policy))
+    }
+
+    async fn policy(&self, service: &Service) -> Result<Arc<EgressPolicy>, RequestError> {
+        // Read first, so that a change made meanwhile belongs to a later revision.
+        let revision = service.db.revision();
+        if let Some(policy) = self.cached_policy(revision) {
+            return Ok(policy);
+        }
+        let policy = Arc::new(service.current_egress_policy(self).await?);
+        let found = Some((revision, Arc::clone(&policy)));
+        *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        Ok(policy)
+    }
+}
+
+/// Serves the proxy sockets of the sandboxes of one session or command.
+#[derive(Debug)]
+struct SandboxProxy {
+    proxy: Proxy,
+    policy: Arc<SandboxPolicySource>,
+}
+
+impl Service {
+    /// Serves the network access of a sandbox by the policy that holds at each request.
+    pub(super) fn egress_handler(
+        self: &Arc<Self>,
+        workspace: WorkspaceId,
+        caller: PrincipalId,
+        integrations: IntegrationSource,
+        redactor: OutputRedactor,
+    ) -> Arc<dyn EgressHandler> {
+        let queue = Arc::clone(&self.egress_log_queue);
+        let policy = Arc::new(SandboxPolicySource {
+            service: Arc::downgrade(self),
+            workspace,
+            caller,
+            integrations,
+            egress_log: EgressLog::new(workspace, caller, queue, redactor),
+            cached: Mutex::default(),
+        });
+        Arc::new(SandboxProxy { proxy: self.proxy.clone(), policy })
+    }
+
+    async fn current_egress_policy(
+        &self,
+        source: &SandboxPolicySource,
+    ) -> Result<EgressPolicy, RequestError> {
+        let caller = self.find_principal(source.workspace, source.caller)?;
+        let ResolvedIntegrations { integrations: names, run_as, author } =
+            self.resolve_integrations(source.workspace, &caller, &source.integrations).await?;
+        let workspace = source.workspace;
+        let (integrations, off) =
+            &self.integrations_granted_to_both(workspace, &run_as, author, &names)?;
+        let openings = self.integration_rules(workspace, integrations)?;
+        let disabled = self.integration_rules(workspace, off)?;
+        let caller = source.caller;
+        let consumer = SecretConsumer { workspace, run_as: &run_as, caller, author, integrations };
+        let secrets = self.open_secrets(consumer, |secret| !secret.exposed).await?;
+        Ok(EgressPolicy {
+            openings,
+            disabled,
+            integrations_field: source.integrations.named_in(),
+            credentials: credentials::credentials(secrets),
+        })
+    }
+}
+
+impl EgressPolicySource for SandboxPolicySource {
+    fn current_policy(&self) -> EgressPolicyFuture<'_> {
+        Box::pin(async {
+            let service = self.service.upgrade().ok_or("the server is stopping")?;
+            self.policy(&service).await.map_err(|refused| refused.error.message)
+        })
+    }
+
+    fn record_attempt(&self, attempt: EgressAttempt) {
+        self.egress_log.record(attempt);
+    }
+
+    fn workspace(&self) -> WorkspaceId {
+        self.workspace
+    }
+}
+
+impl EgressHandler for SandboxProxy {
+    fn serve(&self, listener: TcpListener) -> EgressGuard {
+        let (proxy, policy) = (self.proxy.clone(), Arc::clone(&self.policy));
+        let serving = async move {
+            if let Err(error) = proxy.serve(listener, policy).await {
+                tracing::error!(%error, "the proxy socket of a sandbox cannot be served");
+            }
+        };
+        Box::new(AbortOnDrop(tokio::spawn(serving)))
+    }
+
+    fn begin_execution(
+        &self,
+        sandbox: SandboxId,
+        execution: ExecutionId,
+        redactor: &OutputRedactor,
+    ) {
+        self.policy.egress_log.begin_execution(sandbox, execution, redactor);
+    }
+
+    fn end_execution(&self, execution: ExecutionId) -> Vec<NetworkAttempt> {
+        self.policy.egress_log.end_execution(execution)
+    }
+}
+
+/// Ends a task that serves a sandbox when the sandbox is gone.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
