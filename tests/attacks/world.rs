@@ -5,7 +5,7 @@ use crate::harness;
 use engine::{Config, Engine, Preload, RunnerSource};
 use environment::{Definition, Environments, INSIDE_INTERPRETER};
 use sandbox::{
-    Cell, ExitCause, ExitReport, ProcessPolicy, RunnerFiles, Sandbox, SandboxSpec, SandboxTask,
+    ExitCause, ExitReport, ProcessPolicy, RunnerFiles, RunnerRequest, Sandbox, SandboxSpec,
     StopHandle, ValueRoom, ZygoteHost, ZygoteHostConfig,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -190,14 +190,16 @@ pub(crate) async fn ended(sandbox: &mut Sandbox, code: &str) -> ExitCause {
 
 async fn run(sandbox: &mut Sandbox, code: &str) -> (ExitReport, String) {
     let code = with_prelude(code);
-    let cell = Cell {
+    let request = RunnerRequest::Run {
         code: &code,
-        name: "<attack>",
+        name: "<attack>".into(),
         show_last: false,
         answer: None,
         argv: None,
         directory: None,
-        variables: &BTreeMap::new(),
+        variables: BTreeMap::new(),
+        result_limit: Limits::DEFAULT.result_bytes,
+        value_limit: Limits::DEFAULT.result_bytes,
         last: false,
     };
     let mut text = String::new();
@@ -207,9 +209,8 @@ async fn run(sandbox: &mut Sandbox, code: &str) -> (ExitReport, String) {
         }
     };
     let installs: sandbox::InstallCallback<'_> = &|_| Box::pin(std::future::pending());
-    let (work, stopper) = (SandboxTask::Cell(cell), StopHandle::default());
-    let room = ValueRoom::default();
-    let ending = sandbox.run(&work, &Limits::DEFAULT, &stopper, hear, &room, installs).await;
+    let (stopper, room) = (StopHandle::default(), ValueRoom::default());
+    let ending = sandbox.run(&request, &Limits::DEFAULT, &stopper, hear, &room, installs).await;
     (ending, text)
 }
 

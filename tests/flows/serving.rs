@@ -47,7 +47,7 @@ async fn what_is_let_in_is_known_before_it_runs() {
         let principal = Some("ada".to_owned());
         let (id, asked_for) = (command.id, command.session);
         let admitted = engine.admit(Command { principal, ..command }).await.unwrap();
-        let before = admitted.record();
+        let before = admitted.record().clone();
         assert_eq!((before.id, before.status), (id, ExecutionStatus::Queued));
         assert_eq!((before.started_at, before.exit_code), (None, None));
         assert!(asked_for.is_none() || asked_for == before.sandbox_id);
@@ -81,18 +81,6 @@ async fn what_was_let_in_and_dropped_has_taken_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_id_that_is_running_is_not_given_to_a_second_execution() {
-    let engine = Engine::start(harness::config());
-    let first = harness::command("bare", "1");
-    let id = first.id;
-    let first = engine.admit(first).await.unwrap();
-    let same = Command { id, ..harness::command("bare", "2") };
-    let refused = engine.admit(same).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "args.invalid");
-    assert_eq!(run(first).await.id, id);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_environment_that_nobody_knows_is_refused_before_anything_is_taken() {
     let engine = Engine::start(harness::config());
     let refused = engine.admit(harness::command("nowhere", "1")).await.unwrap_err();
@@ -100,15 +88,15 @@ async fn an_environment_that_nobody_knows_is_refused_before_anything_is_taken() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_execution_is_cancelled_by_its_id_wherever_it_runs() {
+async fn a_running_execution_is_cancelled_by_its_stop_handle_wherever_it_runs() {
     let engine = Engine::start(harness::config());
     let session = open(&engine, "bare").await;
     run_in(&engine, session, "kept = 1").await;
     for command in [harness::command("bare", ENDLESS), in_session(session, ENDLESS)] {
-        let id = command.id;
+        let stop = command.stop.clone();
         let running = begin(&engine, command).await;
         let asked = Instant::now();
-        assert!(engine.cancel(id));
+        stop.stop();
         let execution = running.await.unwrap().unwrap();
         assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
         assert_eq!(
@@ -118,7 +106,6 @@ async fn a_running_execution_is_cancelled_by_its_id_wherever_it_runs() {
         assert_eq!(error_code(&execution), "execution.cancelled");
         assert_eq!(out(&execution), "begun\n");
         assert!(execution.ended_at.is_some());
-        assert!(!engine.cancel(id), "it is over");
     }
     assert_eq!(out(&run_in(&engine, session, "print(kept)").await), "1\n");
 }
@@ -129,9 +116,8 @@ async fn a_cancel_before_the_first_byte_of_code_is_not_lost_and_costs_no_memory(
     let session = open(&engine, "bare").await;
     run_in(&engine, session, "kept = 1").await;
     for command in [harness::command("bare", "print('ran')"), in_session(session, "kept = 2")] {
-        let id = command.id;
         let admitted = engine.admit(command).await.unwrap();
-        assert!(engine.cancel(id));
+        admitted.stop_handle().stop();
         let execution = run(admitted).await;
         assert_eq!((execution.status, out(&execution).as_str()), (ExecutionStatus::Cancelled, ""));
         assert_eq!((execution.started_at, execution.exit_code), (None, Some(130)));
@@ -149,24 +135,16 @@ async fn a_cancel_in_the_moment_of_the_start_keeps_the_memory() {
     run_in(&engine, session, "kept = 1").await;
     for _ in 0..10 {
         let command = in_session(session, "import time\ntime.sleep(60)");
-        let id = command.id;
-        let canceller = Arc::clone(&engine);
+        let stop = command.stop.clone();
         let mut cancel = |event: &Event| {
             if let Event::Status { status: ExecutionStatus::Running } = event {
-                canceller.cancel(id);
+                stop.stop();
             }
         };
         let execution = engine.run(command, &mut cancel).await.unwrap().execution;
         assert_eq!((execution.status, execution.generation), (ExecutionStatus::Cancelled, 1));
     }
     assert_eq!(out(&run_in(&engine, session, "print(kept)").await), "1\n");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_cancelled_by_an_id_that_is_not_running() {
-    let engine = Engine::start(harness::config());
-    let finished = harness::run(&engine, "1").await;
-    assert!(!engine.cancel(finished.id));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,7 +222,7 @@ async fn a_full_queue_is_said_at_once_and_a_place_in_it_is_given_back() {
     let engine = narrow(1, LONG);
     let session = open(&engine, "bare").await;
     let command = harness::command("bare", "1");
-    let (id, waiter) = (command.id, Arc::clone(&engine));
+    let (stop, waiter) = (command.stop.clone(), Arc::clone(&engine));
     let waiting = tokio::spawn(async move { waiter.admit(command).await.map(drop) });
     tokio::time::sleep(Duration::from_millis(100)).await;
     let asked = Instant::now();
@@ -254,7 +232,7 @@ async fn a_full_queue_is_said_at_once_and_a_place_in_it_is_given_back() {
         (refused.code.to_string().as_str(), refused.retryable),
         ("capacity.exhausted", true)
     );
-    assert!(engine.cancel(id), "one that waits can be cancelled");
+    stop.stop();
     let cancelled = waiting.await.unwrap().unwrap_err();
     assert_eq!(cancelled.code.to_string(), "execution.cancelled");
     let waiter = Arc::clone(&engine);

@@ -179,7 +179,8 @@ impl OrdinaryUser {
         let home = tempfile::tempdir().unwrap();
         let at = home.path().display();
         let mut program = vec!["env".to_owned(), format!("HOME={at}")];
-        program.extend([format!("BELLJAR_DATA={at}/data"), format!("BELLJAR_RECORDS={at}/records")]);
+        program
+            .extend([format!("BELLJAR_DATA={at}/data"), format!("BELLJAR_RECORDS={at}/records")]);
         if rustix::process::geteuid().is_root() {
             std::fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
             chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();

@@ -2,10 +2,9 @@
 
 use crate::agent_loop::AgentLoop;
 use crate::conversation::{Conversation, PendingApproval};
-use crate::interpreter::{ApprovalGuard, drain_events};
+use crate::interpreter::ApprovalGuard;
 use crate::model::{ToolCall, ToolResult};
 use crate::toolbox::{CODE_EXECUTION, Toolbox, record_ended, tool_result};
-use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use service::{ApprovalDecision, Caller, RequestError, Service};
@@ -164,7 +163,7 @@ impl Toolbox {
                     let _ = service.cancel_execution(&caller, *execution_id).await;
                     Err(refused.clone())
                 }
-                None => wait_for_end(service, &caller, *execution_id).await,
+                None => service.wait_for_execution(&caller, *execution_id).await,
             };
             guard.open = false;
             settled.push(self.settled_result(agent_loop, since, call, kind, came));
@@ -197,17 +196,6 @@ impl Toolbox {
     }
 }
 
-/// Waits for the end of a call and returns its record.
-async fn wait_for_end(
-    service: &Arc<Service>,
-    caller: &Caller,
-    id: ExecutionId,
-) -> Result<Execution, RequestError> {
-    let mut events = service.execution_events(caller, id, 0).await?.boxed();
-    drain_events(&mut events).await;
-    service.execution(caller, id).await
-}
-
 /// Stops an allowed call and returns when it no longer runs. Unanswered approvals stay open.
 pub(crate) async fn stop_execution(service: &Arc<Service>, caller: &Caller, id: ExecutionId) {
     let Ok(execution) = service.execution(caller, id).await else { return };
@@ -217,5 +205,5 @@ pub(crate) async fn stop_execution(service: &Arc<Service>, caller: &Caller, id: 
     }
     // It may have ended on its own.
     let _ = service.cancel_execution(caller, id).await;
-    let _ = wait_for_end(service, caller, id).await;
+    let _ = service.wait_for_execution(caller, id).await;
 }

@@ -3,10 +3,8 @@
 use crate::agent_loop::AgentLoop;
 use crate::observation::{ExecutionObservation, ToolOutcome, error_of, is_failed};
 use crate::trace::TraceAction;
-use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt};
 use service::{
-    Caller, EntryKind, FileInput, NumberedEvent, RequestError, RunRequest, RunTarget, Service,
+    Caller, EntryKind, ExecutionHandle, FileInput, RequestError, RunRequest, RunTarget, Service,
     Submitted, SubmittedCode,
 };
 use std::sync::Arc;
@@ -97,13 +95,13 @@ impl Interpreter {
         let asked = agent_loop.service.run(&agent_loop.caller, request, options).await;
         let ended = match asked {
             Ok(Submitted::Started(attached)) => attached.wait().await,
-            Ok(Submitted::AwaitingApproval(execution, events)) => match execution.approval_id {
+            Ok(Submitted::AwaitingApproval(handle)) => match handle.record().approval_id {
                 Some(approval_id) if !self.waits_for_approval => {
                     self.running = None;
                     agent_loop.run.publish(Event::Approval { approval_id });
-                    return RoundOutcome::NeedsApproval { approval_id, execution_id: execution.id };
+                    return RoundOutcome::NeedsApproval { approval_id, execution_id: handle.id() };
                 }
-                _ => await_approval(agent_loop, &execution, events).await,
+                _ => await_approval(agent_loop, handle).await,
             },
             Err(refused) => Err(refused),
         };
@@ -190,25 +188,15 @@ impl Interpreter {
 /// approval is withdrawn.
 async fn await_approval(
     agent_loop: &AgentLoop<'_>,
-    execution: &Execution,
-    mut events: BoxStream<'static, NumberedEvent>,
+    handle: ExecutionHandle,
 ) -> Result<Execution, RequestError> {
-    if let Some(approval_id) = execution.approval_id {
+    if let Some(approval_id) = handle.record().approval_id {
         agent_loop.run.publish(Event::Approval { approval_id });
     }
-    let mut question = ApprovalGuard::new(agent_loop.service, &agent_loop.caller, execution.id);
-    drain_events(&mut events).await;
+    let mut question = ApprovalGuard::new(agent_loop.service, &agent_loop.caller, handle.id());
+    let ended = handle.wait().await;
     question.open = false;
-    agent_loop.service.execution(&agent_loop.caller, execution.id).await
-}
-
-/// Reads all remaining events.
-pub(crate) async fn drain_events(events: &mut (impl Stream<Item = NumberedEvent> + Unpin)) {
-    while let Some((_, event)) = events.next().await {
-        if matches!(*event, Event::End { .. }) {
-            return;
-        }
-    }
+    ended
 }
 
 /// An execution that needs an approval. Dropping the guard withdraws the approval or stops the

@@ -390,8 +390,8 @@ impl Toolbox {
             Submitted::Started(attached) => {
                 attached.wait().await.map(Box::new).map(ToolExecution::Ended)
             }
-            Submitted::AwaitingApproval(execution, _) => {
-                Ok(ToolExecution::NeedsApproval(execution))
+            Submitted::AwaitingApproval(handle) => {
+                Ok(ToolExecution::NeedsApproval(handle.detach()))
             }
         }
     }
@@ -429,7 +429,7 @@ impl Drop for BorrowedInterpreter<'_> {
 /// A tool call that ended, or waits for an approval.
 enum ToolExecution {
     Ended(Box<Execution>),
-    NeedsApproval(Box<Execution>),
+    NeedsApproval(Arc<Execution>),
 }
 
 fn record_tool_execution(
@@ -455,7 +455,8 @@ fn record_tool_execution(
                 })
             }
             None => {
-                CallOutcome::Done(record_ended(agent_loop, since, call, &tool.kind, Ok(*execution)))
+                let execution = Arc::unwrap_or_clone(execution);
+                CallOutcome::Done(record_ended(agent_loop, since, call, &tool.kind, Ok(execution)))
             }
         },
         Err(refused) => {

@@ -46,9 +46,9 @@ pub(crate) async fn call_response(
 ) -> Result<Response, Problem> {
     match asked {
         Submitted::Started(attached) => execution_response(attached, wanted).await,
-        Submitted::AwaitingApproval(execution, events) => Ok(match wanted {
-            ResponseMode::Stream => with_location(execution.id, sse::event_stream(events)),
-            ResponseMode::Record | ResponseMode::Async => accepted_response(&execution),
+        Submitted::AwaitingApproval(handle) => Ok(match wanted {
+            ResponseMode::Stream => with_location(handle.id(), sse::event_stream(handle.events())),
+            ResponseMode::Record | ResponseMode::Async => accepted_response(handle.record()),
         }),
     }
 }

@@ -3,6 +3,7 @@
 use crate::config::ExpiryRequest;
 use crate::grants::SandboxGrants;
 use crate::package_installer::InstallHandler;
+use sandbox::StopHandle;
 use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
@@ -153,6 +154,8 @@ pub struct StagingDirectory {
 #[derive(Debug, Clone)]
 pub struct Command {
     pub id: ExecutionId,
+    /// Cancels it, in whatever stage it is.
+    pub stop: StopHandle,
     /// The principal of the caller, which code can read.
     pub principal: Option<String>,
     /// The caller whose executions it counts among when sandboxes wait for their start.
@@ -180,6 +183,7 @@ impl Command {
     pub fn new(environment: impl Into<String>, entry: EntryPoint) -> Self {
         Self {
             id: ExecutionId::new(Uuid::now_v7()),
+            stop: StopHandle::default(),
             principal: None,
             started_by: None,
             session: None,

@@ -23,9 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
-use types::{
-    Error, ErrorCode, ExecutionId, Limits, LimitsRequest, OperatorCaps, PrincipalId, SandboxId,
-};
+use types::{Error, ErrorCode, Limits, LimitsRequest, OperatorCaps, PrincipalId, SandboxId};
 
 /// How often the engine looks for expired sessions.
 const EXPIRY_CHECK: Duration = Duration::from_millis(500);
@@ -126,16 +124,8 @@ impl Engine {
     }
 
     pub async fn open(&self, request: NewSession) -> Result<SessionInfo, Error> {
-        let NewSession {
-            id,
-            generation,
-            started_by,
-            environment,
-            limits,
-            caps,
-            expiry,
-            grants,
-        } = request;
+        let NewSession { id, generation, started_by, environment, limits, caps, expiry, grants } =
+            request;
         let limits = limits::resolve_for_sandbox(&caps.unwrap_or(self.config.caps), &limits)?;
         let expiry = expiry.resolve(self.config.expiry, self.config.expiry)?;
         self.environment_cache.find(&self.config, &environment)?;
@@ -143,9 +133,19 @@ impl Engine {
         let grants = self.reserve_grants(grants)?;
         let environment = self.environment_cache.get(&self.config, &environment, |_| {}).await?;
         let granted = Arc::clone(&grants.grants);
-        let handle = self.attach_session_sandbox(&environment, &limits, granted, started_by).await?;
-        let parts =
-            SessionParts { id, generation, started_by, limits, expiry, environment, grants, handle, permit };
+        let handle =
+            self.attach_session_sandbox(&environment, &limits, granted, started_by).await?;
+        let parts = SessionParts {
+            id,
+            generation,
+            started_by,
+            limits,
+            expiry,
+            environment,
+            grants,
+            handle,
+            permit,
+        };
         let session = Arc::new(LiveSession::new(parts));
         match self.sessions().entry(id) {
             Entry::Vacant(free) => free.insert(Arc::clone(&session)),
@@ -225,12 +225,6 @@ impl Engine {
         let session = self.session(id)?;
         session.set_expiry(asked.resolve(session.expiry(), self.config.expiry)?);
         Ok(session.info())
-    }
-
-    /// Asks an execution to end, in whatever stage it is. Returns whether it was still in progress.
-    /// The session keeps its state if the code reacts to the interrupt.
-    pub fn cancel(&self, id: ExecutionId) -> bool {
-        self.executions.stop(id)
     }
 
     /// Asks the running execution of the session to end. Returns whether there was one.

@@ -10,7 +10,7 @@ use sandbox::{
     SpawnError, ValueEncodingError,
 };
 use serde_json::Value;
-use types::{Error, ErrorCode, ExecutionStatus, Limits, Warning};
+use types::{Error, ErrorCode, Execution, ExecutionStatus, Limits, Warning};
 
 /// The hint for values that exceed the limits of a tool.
 const AS_FUNCTION: &str = "deploy it as a function (Call Function: `belljar tool deploy DIR`)";
@@ -28,50 +28,52 @@ const SIGNAL_EXIT_BASE: i32 = 128;
 const ENOSPC: &str = "[Errno 28]";
 const EDQUOT: &str = "[Errno 122]";
 
-#[derive(Debug)]
-pub(crate) struct ExecutionOutcome {
-    pub(crate) status: ExecutionStatus,
-    pub(crate) error: Option<Error>,
-    pub(crate) exit_code: i32,
-    pub(crate) value: Option<Value>,
+fn succeed(record: &mut Execution, value: Option<Value>) {
+    record.status = ExecutionStatus::Succeeded;
+    record.exit_code = Some(0);
+    record.value = value;
 }
 
-impl ExecutionOutcome {
-    fn succeeded(value: Option<Value>) -> Self {
-        Self { status: ExecutionStatus::Succeeded, error: None, exit_code: 0, value }
-    }
-
-    fn failed(exit_code: i32, error: Error) -> Self {
-        Self { status: ExecutionStatus::Failed, error: Some(error), exit_code, value: None }
-    }
+fn fail(record: &mut Execution, exit_code: i32, error: Error) {
+    end(record, ExecutionStatus::Failed, exit_code, error);
 }
 
-/// `returned` is the value, if there is one within its limits.
+fn end(record: &mut Execution, status: ExecutionStatus, exit_code: i32, error: Error) {
+    record.status = status;
+    record.exit_code = Some(exit_code);
+    record.error = Some(error);
+}
+
+/// Writes status, error, exit code and value into the record. `returned` is the value, if there is
+/// one within its limits.
 pub(crate) fn classify_exit(
+    record: &mut Execution,
     ending: &ExitReport,
     returned: Option<ReturnedValue>,
-    limits: &Limits,
-    environment: &str,
     entry: &EntryPoint,
-) -> ExecutionOutcome {
+) {
+    let limits = &record.limits.clone();
     match &ending.cause {
         ExitCause::Done(answer) => match (answer, entry) {
-            (RunnerOutcome::Raised(error), _) => {
-                exception_outcome(error, ending, limits, environment, entry)
-            }
-            (answer, EntryPoint::Call(call)) => call_outcome(answer, returned, call),
-            (answer, _) => cell_outcome(answer, returned),
+            (RunnerOutcome::Raised(error), _) => exception_outcome(record, error, ending, entry),
+            (answer, EntryPoint::Call(call)) => call_outcome(record, answer, returned, call),
+            (answer, _) => cell_outcome(record, answer, returned),
         },
-        ExitCause::TimeLimit => {
-            timeout_outcome(ending, entry, format!("over the wall time of {} ms", limits.wall_ms))
-        }
-        ExitCause::CpuLimit => {
-            timeout_outcome(ending, entry, format!("over the CPU time of {} ms", limits.cpu_ms))
-        }
-        ExitCause::MemoryLimit => {
-            ExecutionOutcome::failed(EXIT_MEMORY, memory_error(limits, entry))
-        }
-        ExitCause::SessionsLimit => ExecutionOutcome::failed(
+        ExitCause::TimeLimit => timeout_outcome(
+            record,
+            ending,
+            entry,
+            format!("over the wall time of {} ms", limits.wall_ms),
+        ),
+        ExitCause::CpuLimit => timeout_outcome(
+            record,
+            ending,
+            entry,
+            format!("over the CPU time of {} ms", limits.cpu_ms),
+        ),
+        ExitCause::MemoryLimit => fail(record, EXIT_MEMORY, memory_error(limits, entry)),
+        ExitCause::SessionsLimit => fail(
+            record,
             EXIT_SANDBOX,
             Error::new(
                 ErrorCode::ProcessesExceeded,
@@ -82,7 +84,8 @@ pub(crate) fn classify_exit(
                  cgroup has no such limit",
             ),
         ),
-        ExitCause::Unmeasured => ExecutionOutcome::failed(
+        ExitCause::Unmeasured => fail(
+            record,
             EXIT_SANDBOX,
             Error::new(
                 ErrorCode::ProcessesExceeded,
@@ -93,16 +96,13 @@ pub(crate) fn classify_exit(
                  of them",
             ),
         ),
-        ExitCause::Stopped => ExecutionOutcome {
-            status: ExecutionStatus::Cancelled,
-            error: Some(with_traceback(
-                Error::new(ErrorCode::Cancelled, "the execution was interrupted"),
-                ending.interrupt_outcome.as_ref(),
-            )),
-            exit_code: EXIT_INTERRUPTED,
-            value: None,
-        },
-        ExitCause::NotStarted => ExecutionOutcome::failed(
+        ExitCause::Stopped => {
+            let fault = Error::new(ErrorCode::Cancelled, "the execution was interrupted");
+            let fault = with_traceback(fault, ending.interrupt_outcome.as_ref());
+            end(record, ExecutionStatus::Cancelled, EXIT_INTERRUPTED, fault);
+        }
+        ExitCause::NotStarted => fail(
+            record,
             EXIT_SANDBOX,
             Error::new(
                 ErrorCode::SandboxCrashed,
@@ -110,12 +110,13 @@ pub(crate) fn classify_exit(
             )
             .hint("send it again: the next execution starts with a new interpreter"),
         ),
-        ExitCause::Died { status } => death_outcome(*status, ending, limits, entry),
+        ExitCause::Died { status } => death_outcome(record, *status, ending, entry),
         ExitCause::ProtocolViolation(error) if error.is_server_fault() => {
             let message = format!("the server could not read the results of the sandbox: {error}");
-            ExecutionOutcome::failed(EXIT_SANDBOX, Error::server_fault(message))
+            fail(record, EXIT_SANDBOX, Error::server_fault(message))
         }
-        ExitCause::ProtocolViolation(error) => ExecutionOutcome::failed(
+        ExitCause::ProtocolViolation(error) => fail(
+            record,
             EXIT_SANDBOX,
             Error::new(
                 ErrorCode::SandboxCrashed,
@@ -127,57 +128,55 @@ pub(crate) fn classify_exit(
 }
 
 fn exception_outcome(
+    record: &mut Execution,
     error: &PythonException,
     ending: &ExitReport,
-    limits: &Limits,
-    environment: &str,
     entry: &EntryPoint,
-) -> ExecutionOutcome {
-    let mut fault = exception_error(error, ending, environment, entry);
+) {
+    let mut fault = exception_error(error, ending, &record.environment, entry);
     if fault.code == ErrorCode::MemoryExceeded && fault.message.is_empty() {
-        fault.message = memory_message(limits);
+        fault.message = memory_message(&record.limits);
     }
     let exit = if fault.code == ErrorCode::MemoryExceeded { EXIT_MEMORY } else { EXIT_EXCEPTION };
-    ExecutionOutcome::failed(exit, fault)
+    fail(record, exit, fault)
 }
 
-fn cell_outcome(answer: &RunnerOutcome, returned: Option<ReturnedValue>) -> ExecutionOutcome {
+fn cell_outcome(record: &mut Execution, answer: &RunnerOutcome, returned: Option<ReturnedValue>) {
     match answer {
-        RunnerOutcome::Exited(code @ 1..) => {
-            ExecutionOutcome::failed(i32::from(*code), exit_error(*code))
-        }
+        RunnerOutcome::Exited(code @ 1..) => fail(record, i32::from(*code), exit_error(*code)),
         // An empty result is no result, as at a prompt.
-        _ => ExecutionOutcome::succeeded(
-            returned.map(|it| it.value).filter(|value| !value.is_null()),
-        ),
+        _ => succeed(record, returned.map(|it| it.value).filter(|value| !value.is_null())),
     }
 }
 
 /// The outcome of a call. The runner is trusted only when it reports a failure: the supervisor
 /// checked the value's size on arrival, and this function checks its schema.
 fn call_outcome(
+    record: &mut Execution,
     answer: &RunnerOutcome,
     returned: Option<ReturnedValue>,
     call: &contract::ValidatedCall,
-) -> ExecutionOutcome {
-    let failed = |fault: Error| ExecutionOutcome::failed(EXIT_EXCEPTION, fault);
+) {
     if let Some(ReturnedValue { value, .. }) = returned {
         return match call.check_output(&value) {
-            Ok(()) => ExecutionOutcome::succeeded(Some(value)),
-            Err(fault) => failed(fault),
+            Ok(()) => succeed(record, Some(value)),
+            Err(fault) => fail(record, EXIT_EXCEPTION, fault),
         };
     }
     match answer {
         // The value that a test returns is ignored.
-        RunnerOutcome::NotJson(_) if call.is_test() => ExecutionOutcome::succeeded(None),
-        RunnerOutcome::NotJson(error) => failed(not_json_error(error)),
-        RunnerOutcome::EntryPointMissing => failed(call.missing_function_error()),
+        RunnerOutcome::NotJson(_) if call.is_test() => succeed(record, None),
+        RunnerOutcome::NotJson(error) => fail(record, EXIT_EXCEPTION, not_json_error(error)),
+        RunnerOutcome::EntryPointMissing => {
+            fail(record, EXIT_EXCEPTION, call.missing_function_error())
+        }
         RunnerOutcome::Exited(code) => {
             let fault = exit_error(*code).hint("a tool ends by returning its value");
-            ExecutionOutcome::failed(i32::from(*code).max(EXIT_EXCEPTION), fault)
+            fail(record, i32::from(*code).max(EXIT_EXCEPTION), fault)
         }
         RunnerOutcome::NoValue | RunnerOutcome::Value(_) | RunnerOutcome::Raised(_) => {
-            failed(Error::new(ErrorCode::SandboxCrashed, "the kernel has lost the value"))
+            let fault = Error::new(ErrorCode::SandboxCrashed, "the kernel has lost the value");
+            fail(record, EXIT_EXCEPTION, fault)
         }
     }
 }
@@ -333,7 +332,12 @@ fn asks_for_pip(traceback: &str) -> bool {
     })
 }
 
-fn timeout_outcome(ending: &ExitReport, entry: &EntryPoint, message: String) -> ExecutionOutcome {
+fn timeout_outcome(
+    record: &mut Execution,
+    ending: &ExitReport,
+    entry: &EntryPoint,
+    message: String,
+) {
     let became = if ending.alive {
         "it was interrupted, and a session keeps its variables"
     } else {
@@ -341,8 +345,8 @@ fn timeout_outcome(ending: &ExitReport, entry: &EntryPoint, message: String) -> 
     };
     let fault = Error::new(ErrorCode::TimeExceeded, message)
         .hint(format!("{became}; {}", time_hint(entry)));
-    let error = Some(with_traceback(fault, ending.interrupt_outcome.as_ref()));
-    ExecutionOutcome { status: ExecutionStatus::TimedOut, error, exit_code: EXIT_TIME, value: None }
+    let fault = with_traceback(fault, ending.interrupt_outcome.as_ref());
+    end(record, ExecutionStatus::TimedOut, EXIT_TIME, fault);
 }
 
 fn with_traceback(mut fault: Error, last_words: Option<&RunnerOutcome>) -> Error {
@@ -353,24 +357,26 @@ fn with_traceback(mut fault: Error, last_words: Option<&RunnerOutcome>) -> Error
 }
 
 fn death_outcome(
+    record: &mut Execution,
     status: Option<i32>,
     ending: &ExitReport,
-    limits: &Limits,
     entry: &EntryPoint,
-) -> ExecutionOutcome {
+) {
+    let limits = &record.limits.clone();
     let Some(status) = status else {
         if ending.oom_kills > 0 {
-            return ExecutionOutcome::failed(EXIT_MEMORY, memory_error(limits, entry));
+            return fail(record, EXIT_MEMORY, memory_error(limits, entry));
         }
         let fault =
             Error::new(ErrorCode::SandboxCrashed, "the interpreter is gone without a trace");
-        return ExecutionOutcome::failed(EXIT_SANDBOX, fault);
+        return fail(record, EXIT_SANDBOX, fault);
     };
     // The layout of a wait status: the signal in the low seven bits, else the code above them.
     let (signal, code) = (status & 0x7f, (status >> 8) & 0xff);
     match (signal, code) {
-        (0, 0) if !matches!(entry, EntryPoint::Call(_)) => ExecutionOutcome::succeeded(None),
-        (0, 0) => ExecutionOutcome::failed(
+        (0, 0) if !matches!(entry, EntryPoint::Call(_)) => succeed(record, None),
+        (0, 0) => fail(
+            record,
             EXIT_EXCEPTION,
             Error::new(
                 ErrorCode::SandboxCrashed,
@@ -378,7 +384,8 @@ fn death_outcome(
             )
             .hint("return a value instead of calling os._exit"),
         ),
-        (0, code) => ExecutionOutcome::failed(
+        (0, code) => fail(
+            record,
             code,
             Error::new(
                 ErrorCode::SandboxCrashed,
@@ -386,10 +393,9 @@ fn death_outcome(
             )
             .hint("use sys.exit instead of os._exit to keep the session"),
         ),
-        (9, _) if ending.oom_kills > 0 => {
-            ExecutionOutcome::failed(EXIT_MEMORY, memory_error(limits, entry))
-        }
-        (signal, _) => ExecutionOutcome::failed(
+        (9, _) if ending.oom_kills > 0 => fail(record, EXIT_MEMORY, memory_error(limits, entry)),
+        (signal, _) => fail(
+            record,
             SIGNAL_EXIT_BASE + signal,
             Error::new(
                 ErrorCode::SandboxCrashed,
@@ -497,9 +503,12 @@ mod tests {
         let cause = ExitCause::ProtocolViolation(error);
         let report = ExitReport { cause, ..ExitReport::cancelled_before_start() };
         let entry = EntryPoint::Cell(Code::new(b"1".to_vec()).unwrap());
-        let outcome = classify_exit(&report, None, &Limits::DEFAULT, "python", &entry);
-        assert_eq!((outcome.status, outcome.exit_code), (ExecutionStatus::Failed, EXIT_SANDBOX));
-        outcome.error.unwrap().code
+        let id = types::ExecutionId::new(uuid::Uuid::nil());
+        let mut record = Execution::new(id, Limits::DEFAULT, chrono::Utc::now());
+        classify_exit(&mut record, &report, None, &entry);
+        let ended = (record.status, record.exit_code);
+        assert_eq!(ended, (ExecutionStatus::Failed, Some(EXIT_SANDBOX)));
+        record.error.unwrap().code
     }
 
     #[test]

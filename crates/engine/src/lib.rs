@@ -7,7 +7,6 @@
 mod build_queues;
 mod capacity;
 pub mod catalog;
-mod code_job;
 mod collect;
 mod command;
 mod config;
@@ -26,6 +25,7 @@ mod record;
 mod redact;
 mod resources;
 mod run;
+mod runner_request;
 mod running_executions;
 mod session;
 mod start_queue;

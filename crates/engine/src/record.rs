@@ -7,7 +7,7 @@ use crate::redact::OutputRedactor;
 use chrono::{DateTime, Utc};
 use sandbox::{ExitCause, ExitReport, RunnerOutcome};
 use serde_json::Value;
-use types::{Error, ErrorCode, Execution, Limits, SandboxId, TOOL_UNISOLATED, Truncation, Warning};
+use types::{Error, ErrorCode, Execution, TOOL_UNISOLATED, Truncation, Warning};
 
 /// Warning that a session has other packages than its environment. Not an error code.
 const INSTALLED: &str = "package.installed";
@@ -15,23 +15,6 @@ const INSTALLED: &str = "package.installed";
 const LARGE: &str = "value.large";
 /// Some 25,000 tokens.
 const LARGE_VALUE_BYTES: usize = 100_000;
-
-/// An admitted command, and where it will run.
-#[derive(Debug)]
-pub(crate) struct AdmittedCommand {
-    pub(crate) command: Command,
-    /// The names of its files. The command loses the files once they are written.
-    pub(crate) files_in: Vec<String>,
-    pub(crate) limits: Limits,
-    pub(crate) sandbox_id: SandboxId,
-    pub(crate) generation: u64,
-    pub(crate) environment: String,
-    /// Warnings in every record of this engine.
-    pub(crate) warnings: Vec<Warning>,
-    pub(crate) created: DateTime<Utc>,
-    /// For the secrets that its code has.
-    pub(crate) redactor: OutputRedactor,
-}
 
 /// The redactor of the secrets of a command's code. The variables of a tool are secrets.
 pub(crate) async fn redactor_for(command: &Command) -> Result<OutputRedactor, Error> {
@@ -47,72 +30,61 @@ pub(crate) async fn redactor_for(command: &Command) -> Result<OutputRedactor, Er
     }
 }
 
-impl AdmittedCommand {
-    /// The record before anything has run.
-    pub(crate) fn initial_record(&self) -> Execution {
-        let command = &self.command;
-        let arguments = match &command.entry {
-            EntryPoint::Call(call) => arguments(call),
-            _ => None,
-        };
-        Execution {
-            sandbox_id: Some(self.sandbox_id),
-            generation: self.generation,
-            environment: self.environment.clone(),
-            entry: command.entry.name().to_owned(),
-            tool: command.entry.tool().map(str::to_owned),
-            code: command.entry.code().to_owned(),
-            arguments,
-            files_in: self.files_in.clone(),
-            warnings: self.warnings.iter().cloned().chain(self.unisolated_warning()).collect(),
-            ..Execution::new(command.id, self.limits, self.created)
-        }
+/// What a record says before anything has run.
+pub(crate) fn initial_record(
+    command: &Command,
+    record: Execution,
+    missing_layers: Vec<Warning>,
+) -> Execution {
+    let arguments = match &command.entry {
+        EntryPoint::Call(call) => arguments(call),
+        _ => None,
+    };
+    Execution {
+        entry: command.entry.name().to_owned(),
+        tool: command.entry.tool().map(str::to_owned),
+        code: command.entry.code().to_owned(),
+        arguments,
+        files_in: command.files.iter().map(|file| file.name.clone()).collect(),
+        warnings: missing_layers.into_iter().chain(unisolated_warning(command)).collect(),
+        ..record
     }
+}
 
-    /// The warning about a tool in a session: earlier code there can have replaced whatever the
-    /// tool uses, such as a module, a built-in function or a file, and so decide what it returns.
-    fn unisolated_warning(&self) -> Option<Warning> {
-        let in_session = self.command.session.is_some();
-        let is_tool = matches!(self.command.entry, EntryPoint::Call(_));
-        (in_session && is_tool).then(|| Warning {
-            code: TOOL_UNISOLATED.to_owned(),
-            message:
-                "unisolated: the tool ran in the interpreter of the session, where earlier code \
-                      can have changed what it returns; call it without a session to be sure"
-                    .to_owned(),
-        })
-    }
+/// The warning about a tool in a session: earlier code there can have replaced whatever the tool
+/// uses, such as a module, a built-in function or a file, and so decide what it returns.
+fn unisolated_warning(command: &Command) -> Option<Warning> {
+    let is_tool = matches!(command.entry, EntryPoint::Call(_));
+    (command.session.is_some() && is_tool).then(|| Warning {
+        code: TOOL_UNISOLATED.to_owned(),
+        message: "unisolated: the tool ran in the interpreter of the session, where earlier code \
+                  can have changed what it returns; call it without a session to be sure"
+            .to_owned(),
+    })
+}
 
-    /// The final record, without output and results, which the events have.
-    pub(crate) fn final_record(
-        &self,
-        started: Option<DateTime<Utc>>,
-        mut ending: ExitReport,
-        collected: &CollectedFiles,
-    ) -> Execution {
-        let draft = self.initial_record();
-        let entry = &self.command.entry;
-        let mut warnings = draft.warnings;
-        warnings.extend(collect_warnings(&ending, entry));
-        let returned = ending.take_returned();
-        let outcome = classify_exit(&ending, returned, &self.limits, &self.environment, entry);
-        Execution {
-            status: outcome.status,
-            value: outcome.value,
-            truncated: Truncation {
-                output_dropped_bytes: Some(ending.output_dropped_bytes).filter(|bytes| *bytes > 0),
-                files: collected.skipped.clone(),
-            },
-            error: outcome.error,
-            exit_code: Some(outcome.exit_code),
-            files_out: collected.files.clone(),
-            warnings,
-            network: ending.refused_connections,
-            usage: ending.usage,
-            started_at: started,
-            ended_at: Some(Utc::now()),
-            ..draft
-        }
+/// Completes a record, except for output and results, which the events have.
+pub(crate) fn finish_record(
+    mut record: Execution,
+    entry: &EntryPoint,
+    started: Option<DateTime<Utc>>,
+    mut ending: ExitReport,
+    collected: &CollectedFiles,
+) -> Execution {
+    record.warnings.extend(collect_warnings(&ending, entry));
+    let returned = ending.take_returned();
+    classify_exit(&mut record, &ending, returned, entry);
+    Execution {
+        truncated: Truncation {
+            output_dropped_bytes: Some(ending.output_dropped_bytes).filter(|bytes| *bytes > 0),
+            files: collected.skipped.clone(),
+        },
+        files_out: collected.files.clone(),
+        network: ending.refused_connections,
+        usage: ending.usage,
+        started_at: started,
+        ended_at: Some(Utc::now()),
+        ..record
     }
 }
 

@@ -3,7 +3,6 @@
 //! be skipped.
 
 use crate::capacity::CapacityPermit;
-use crate::code_job::{CodeJob, take_input_files};
 use crate::collect::{CollectedFiles, collect_files};
 use crate::command::{Command, InputFile};
 use crate::directory_digest;
@@ -11,9 +10,10 @@ use crate::engine::Engine;
 use crate::files::{directory_error, write_input_files};
 use crate::grants::ReservedGrants;
 use crate::package_installer::{self, PackageInstaller};
-use crate::record::{AdmittedCommand, add_loss_warning, redactor_for};
-use crate::redact::EventRedactor;
-use crate::running_executions::CancelHandle;
+use crate::record::{add_loss_warning, finish_record, initial_record, redactor_for};
+use crate::redact::{EventRedactor, OutputRedactor};
+use crate::runner_request::{runner_request, take_input_files};
+use crate::running_executions::RunningExecution;
 use crate::session::{SandboxHandle, SessionLease};
 use crate::start_queue::ActiveExecution;
 use crate::{host_support, limits};
@@ -23,7 +23,7 @@ use std::mem::take;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
-use types::{Error, ErrorCode, Event, Execution, ExecutionStatus, Limits, SandboxId, Transcript};
+use types::{Error, ErrorCode, Event, Execution, ExecutionStatus, SandboxId, Transcript};
 use uuid::Uuid;
 
 /// Records with a larger value are built on a separate blocking thread.
@@ -48,7 +48,17 @@ pub struct Admitted {
     engine: Arc<Engine>,
     command: AdmittedCommand,
     target: ExecutionTarget,
-    cancel: CancelHandle,
+    running: RunningExecution,
+}
+
+/// A command, and the record that it becomes.
+#[derive(Debug)]
+struct AdmittedCommand {
+    command: Command,
+    /// What is known so far, with the limits and the sandbox.
+    record: Execution,
+    /// For the secrets that its code has.
+    redactor: OutputRedactor,
 }
 
 /// The sandbox that a command runs in.
@@ -68,19 +78,18 @@ impl Engine {
         self.admit(command).await?.run(sink).await
     }
 
-    /// Resolves the limits of a command and reserves capacity. From here on it can be cancelled by
-    /// its id.
+    /// Resolves the limits of a command and reserves capacity.
     pub async fn admit(self: &Arc<Self>, mut command: Command) -> Result<Admitted, Error> {
         let created = Utc::now();
         self.capacity.check_open()?;
-        let cancel = self.executions.register(command.id)?;
+        let running = self.executions.start();
         let redactor = redactor_for(&command).await?;
         let (caps, asked) = (command.caps.unwrap_or(self.config.caps), command.limits());
         let (limits, sandbox_id, target) = match command.session {
             None => {
                 self.environment_cache.find(&self.config, &command.environment)?;
                 let limits = limits::resolve_for_sandbox(&caps, &asked)?;
-                let permit = self.wait_for_capacity(&cancel.stopper).await?;
+                let permit = self.wait_for_capacity(&command.stop).await?;
                 let grants = self.reserve_grants(take(&mut command.grants))?;
                 let target = ExecutionTarget::Fresh(grants, permit);
                 (limits, SandboxId::new(Uuid::now_v7()), target)
@@ -91,21 +100,19 @@ impl Engine {
                 }
                 let session = self.session(id)?;
                 let limits = limits::resolve_for_session(&caps, &session, &asked)?;
-                (limits, id, ExecutionTarget::Session(session.lease(cancel.stopper.clone())?))
+                (limits, id, ExecutionTarget::Session(session.lease(command.stop.clone())?))
             }
         };
-        let admitted = AdmittedCommand {
-            files_in: command.files.iter().map(|file| file.name.clone()).collect(),
-            limits,
-            sandbox_id,
+        let record = Execution {
+            sandbox_id: Some(sandbox_id),
             generation: target.generation(),
             environment: target.environment().unwrap_or(&command.environment).to_owned(),
-            warnings: host_support::missing_layer_warnings(&self.config.allowed_missing_layers),
-            created,
-            redactor,
-            command,
+            ..Execution::new(command.id, limits, created)
         };
-        Ok(Admitted { engine: Arc::clone(self), command: admitted, target, cancel })
+        let warnings = host_support::missing_layer_warnings(&self.config.allowed_missing_layers);
+        let record = initial_record(&command, record, warnings);
+        let command = AdmittedCommand { command, record, redactor };
+        Ok(Admitted { engine: Arc::clone(self), command, target, running })
     }
 
     async fn wait_for_capacity(&self, stopper: &StopHandle) -> Result<CapacityPermit, Error> {
@@ -136,13 +143,12 @@ impl Engine {
     /// Leases a sandbox for one execution.
     async fn lease(
         &self,
-        environment: &str,
-        limits: &Limits,
+        record: &Execution,
         grants: &ReservedGrants,
         active: &ActiveExecution,
     ) -> Result<SandboxHandle, Error> {
-        let ready = self.environment_cache.get(&self.config, environment, |_| {}).await?;
-        self.attach_sandbox(&ready, limits, Arc::clone(&grants.grants), active).await
+        let ready = self.environment_cache.get(&self.config, &record.environment, |_| {}).await?;
+        self.attach_sandbox(&ready, &record.limits, Arc::clone(&grants.grants), active).await
     }
 }
 
@@ -172,8 +178,13 @@ impl ExecutionTarget {
 
 impl Admitted {
     /// The record as far as it is known before the run.
-    pub fn record(&self) -> Execution {
-        self.command.initial_record()
+    pub fn record(&self) -> &Execution {
+        &self.command.record
+    }
+
+    /// Cancels it.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.command.command.stop.clone()
     }
 
     /// Whether its code has network access.
@@ -183,7 +194,7 @@ impl Admitted {
 
     /// Adds files that the caller opens only after admission.
     pub fn add_files(&mut self, files: Vec<InputFile>) {
-        self.command.files_in.extend(files.iter().map(|file| file.name.clone()));
+        self.command.record.files_in.extend(files.iter().map(|file| file.name.clone()));
         self.command.command.files.extend(files);
     }
 
@@ -222,51 +233,138 @@ impl Admitted {
         sink: EventSink<'_>,
         value_room: &ValueRoom,
     ) -> Result<FinishedExecution, Error> {
-        let Self { engine, command: admitted, target, cancel } = self;
-        let stopper = &cancel.stopper;
-        match target {
-            ExecutionTarget::Fresh(grants, _permit) => {
-                let active = engine.start_queue.enter(admitted.command.started_by);
-                let leased = tokio::select! {
-                    biased;
-                    // An environment may have to be built first, which takes minutes.
-                    () = stopper.requested() => {
-                        return Ok(cancelled_before_start(&admitted, sink).finished);
-                    }
-                    leased = engine.lease(&admitted.environment, &admitted.limits, &grants, &active) => leased,
-                };
-                let mut handle = leased?;
-                let inputs = RunInputs { number: 1, installer: None, value_room };
-                let ran = run_in_sandbox(admitted, &mut handle, inputs, stopper, sink).await?;
-                handle.sandbox.end().await;
-                Ok(ran.finished)
-            }
-            ExecutionTarget::Session(mut lease) => {
-                let mut handle = lease.take_sandbox(&engine).await?;
-                let inputs = RunInputs {
-                    number: lease.count_execution(),
-                    installer: engine.package_installer(&lease, &handle),
-                    value_room,
-                };
-                let ran = run_in_sandbox(admitted, &mut handle, inputs, stopper, sink).await;
-                let Ok(SandboxRun { mut finished, alive }) = ran else {
-                    // Nothing ran, and the session is unchanged.
-                    lease.return_sandbox(handle);
-                    return ran.map(|ran| ran.finished);
-                };
-                let mut lost = lease.take_unreported_loss();
-                if alive {
-                    lease.return_sandbox(handle);
-                } else {
-                    finished.execution.generation = lease.record_state_loss();
-                    lost = true;
+        let stop = self.stop_handle();
+        let Self { engine, command, target, running } = self;
+        let run = async {
+            match target {
+                ExecutionTarget::Fresh(grants, _permit) => {
+                    command.run_fresh(&engine, &grants, sink, value_room).await
                 }
-                if lost {
-                    add_loss_warning(&mut finished.execution);
+                ExecutionTarget::Session(lease) => {
+                    command.run_in_session(&engine, lease, sink, value_room).await
                 }
-                Ok(finished)
             }
+        };
+        running.stoppable(&stop, run).await
+    }
+}
+
+impl AdmittedCommand {
+    async fn run_fresh(
+        self,
+        engine: &Arc<Engine>,
+        grants: &ReservedGrants,
+        sink: EventSink<'_>,
+        value_room: &ValueRoom,
+    ) -> Result<FinishedExecution, Error> {
+        let active = engine.start_queue.enter(self.command.started_by);
+        let leased = tokio::select! {
+            biased;
+            // An environment may have to be built first, which takes minutes.
+            () = self.command.stop.requested() => None,
+            leased = engine.lease(&self.record, grants, &active) => Some(leased),
+        };
+        let Some(leased) = leased else { return Ok(self.cancelled_before_start(sink).finished) };
+        let mut handle = leased?;
+        let inputs = RunInputs { number: 1, installer: None, value_room };
+        let ran = self.run_in_sandbox(&mut handle, inputs, sink).await?;
+        handle.sandbox.end().await;
+        Ok(ran.finished)
+    }
+
+    async fn run_in_session(
+        self,
+        engine: &Arc<Engine>,
+        mut lease: SessionLease,
+        sink: EventSink<'_>,
+        value_room: &ValueRoom,
+    ) -> Result<FinishedExecution, Error> {
+        let mut handle = lease.take_sandbox(engine).await?;
+        let inputs = RunInputs {
+            number: lease.count_execution(),
+            installer: engine.package_installer(&lease, &handle),
+            value_room,
+        };
+        let ran = self.run_in_sandbox(&mut handle, inputs, sink).await;
+        let Ok(SandboxRun { mut finished, alive }) = ran else {
+            // Nothing ran, and the session is unchanged.
+            lease.return_sandbox(handle);
+            return ran.map(|ran| ran.finished);
+        };
+        let mut lost = lease.take_unreported_loss();
+        if alive {
+            lease.return_sandbox(handle);
+        } else {
+            finished.execution.generation = lease.record_state_loss();
+            lost = true;
         }
+        if lost {
+            add_loss_warning(&mut finished.execution);
+        }
+        Ok(finished)
+    }
+
+    /// Writes input files, runs, collects and records, in a leased sandbox.
+    async fn run_in_sandbox(
+        mut self,
+        SandboxHandle { sandbox, grants, volumes: held, redactor, .. }: &mut SandboxHandle,
+        RunInputs { number, installer: package_installer, value_room }: RunInputs<'_>,
+        sink: EventSink<'_>,
+    ) -> Result<SandboxRun, Error> {
+        held.refresh().await?;
+        write_input_files(sandbox, take_input_files(&mut self.command)).await?;
+        sandbox.set_limits(&self.record.limits).map_err(|error| limits_error(&error))?;
+        if self.command.stop.is_requested() {
+            return Ok(self.cancelled_before_start(sink));
+        }
+        *redactor = redactor.merge(&self.redactor).await?;
+        let mut screen = EventRedactor::new(redactor);
+        let started = Utc::now();
+        sink(Event::Status { status: ExecutionStatus::Running });
+        let hear = &mut |event: Event| screen.redact_event(event, &mut *sink);
+        let Self { command, record, .. } = self;
+        let installer = command.installer.as_ref();
+        let install = |wanted: Vec<String>| {
+            package_installer::handle_install_request(
+                &wanted,
+                installer,
+                package_installer.as_ref(),
+            )
+        };
+        let limits = record.limits;
+        let (id, egress) = (command.id, grants.egress.as_ref());
+        if let (Some(egress), Some(sandbox_id)) = (egress, record.sandbox_id) {
+            egress.begin_execution(sandbox_id, id, redactor);
+        }
+        let ending = {
+            let variables = grants.environment_variables();
+            let request = runner_request(&command, number, &variables, &limits);
+            let stop = &command.stop;
+            sandbox.run(&request, &limits, stop, hear, value_room, &install).await
+        };
+        let attempts = egress.map(|egress| egress.end_execution(id)).unwrap_or_default();
+        screen.finish(&mut *sink);
+        let collected = collect_files(sandbox, &command.collect_files, redactor).await;
+        let unkept = held.persist().await;
+        let (alive, bytes, redactor) = (ending.alive, ending.returned_bytes(), redactor.clone());
+        let entry = command.entry;
+        let close = move || {
+            let mut execution = finish_record(record, &entry, Some(started), ending, &collected);
+            unkept.report_in(&mut execution);
+            execution.network.extend(attempts);
+            redactor.redact_record(&mut execution);
+            (execution, collected)
+        };
+        let (execution, collected) = run_off_thread(bytes, close).await;
+        Ok(emit_final_events(execution, collected, alive, sink))
+    }
+
+    /// The record of a command that was cancelled before any of it ran.
+    fn cancelled_before_start(self, sink: EventSink<'_>) -> SandboxRun {
+        let (ending, nothing) = (ExitReport::cancelled_before_start(), CollectedFiles::default());
+        let alive = ending.alive;
+        let execution = finish_record(self.record, &self.command.entry, None, ending, &nothing);
+        emit_final_events(execution, nothing, alive, sink)
     }
 }
 
@@ -286,50 +384,6 @@ struct RunInputs<'a> {
     value_room: &'a ValueRoom,
 }
 
-/// Writes input files, runs, collects and records, in a leased sandbox.
-async fn run_in_sandbox(
-    mut admitted: AdmittedCommand,
-    SandboxHandle { sandbox, grants, volumes: held, redactor, .. }: &mut SandboxHandle,
-    RunInputs { number, installer: package_installer, value_room }: RunInputs<'_>,
-    stopper: &StopHandle,
-    sink: EventSink<'_>,
-) -> Result<SandboxRun, Error> {
-    held.refresh().await?;
-    write_input_files(sandbox, take_input_files(&mut admitted.command)).await?;
-    sandbox.set_limits(&admitted.limits).map_err(|error| limits_error(&error))?;
-    if stopper.is_requested() {
-        return Ok(cancelled_before_start(&admitted, sink));
-    }
-    *redactor = redactor.merge(&admitted.redactor).await?;
-    let mut screen = EventRedactor::new(redactor);
-    let job = CodeJob::new(&admitted.command, number, grants.environment_variables());
-    let started = Utc::now();
-    sink(Event::Status { status: ExecutionStatus::Running });
-    let hear = &mut |event: Event| screen.redact_event(event, &mut *sink);
-    let installer = admitted.command.installer.as_ref();
-    let install = |wanted: Vec<String>| {
-        package_installer::handle_install_request(&wanted, installer, package_installer.as_ref())
-    };
-    let (id, egress) = (admitted.command.id, grants.egress.as_ref());
-    egress.inspect(|egress| egress.begin_execution(admitted.sandbox_id, id, redactor));
-    let ending =
-        sandbox.run(&job.task(), &admitted.limits, stopper, hear, value_room, &install).await;
-    let attempts = egress.map(|egress| egress.end_execution(id)).unwrap_or_default();
-    screen.finish(&mut *sink);
-    let collected = collect_files(sandbox, &admitted.command.collect_files, redactor).await;
-    let unkept = held.persist().await;
-    let (alive, bytes, redactor) = (ending.alive, ending.returned_bytes(), redactor.clone());
-    let close = move || {
-        let mut execution = admitted.final_record(Some(started), ending, &collected);
-        unkept.report_in(&mut execution);
-        execution.network.extend(attempts);
-        redactor.redact_record(&mut execution);
-        (execution, collected)
-    };
-    let (execution, collected) = run_off_thread(bytes, close).await;
-    Ok(emit_final_events(execution, collected, alive, sink))
-}
-
 /// Processes a value of that size on a thread on which only the caller waits: checking schemas and
 /// searching for secrets touches every part of it.
 async fn run_off_thread<T: Send + 'static>(
@@ -347,14 +401,6 @@ async fn run_off_thread<T: Send + 'static>(
             Err(_) => std::future::pending().await,
         },
     }
-}
-
-/// The record of a command that was cancelled before any of it ran.
-fn cancelled_before_start(admitted: &AdmittedCommand, sink: EventSink<'_>) -> SandboxRun {
-    let (ending, nothing) = (ExitReport::cancelled_before_start(), CollectedFiles::default());
-    let alive = ending.alive;
-    let execution = admitted.final_record(None, ending, &nothing);
-    emit_final_events(execution, nothing, alive, sink)
 }
 
 /// Emits the events that are known only at the end. The writer of the record emits the last one.

@@ -14,7 +14,7 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
-use service::{ApprovalDecision, RequestError, Service};
+use service::{ApprovalDecision, ExecutionHandle, RequestError, Service};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Approval, ApprovalScope, Error, ErrorCode, Execution, ExecutionId};
@@ -84,10 +84,11 @@ impl ApprovalElicitation<'_> {
 
     pub(crate) async fn elicit(
         &self,
-        execution: &Execution,
+        execution: ExecutionHandle,
         address: Option<&str>,
     ) -> Result<CallToolResponse, RequestError> {
-        let id = execution.approval_id.ok_or_else(|| RequestError::from(unanswered_error()))?;
+        let id =
+            execution.record().approval_id.ok_or_else(|| RequestError::from(unanswered_error()))?;
         let approval = self.service.approval(&self.caller.caller, id)?;
         if !Self::can_elicit(self.service, self.caller, self.context, &approval)? {
             let Some(address) = address else {
@@ -100,28 +101,27 @@ impl ApprovalElicitation<'_> {
         }
         let ticket = self.service.elicitation_token(&approval);
         let answer = elicit_approval(self.context, &approval, ticket).await;
-        self.apply_outcome(approval, answer).await
+        self.apply_outcome(&approval, answer, execution.wait()).await
     }
 
-    /// Applies an answer and waits for the result.
+    /// Applies an answer and waits for the end of its execution.
     pub(crate) async fn apply_outcome(
         &self,
-        approval: Approval,
+        approval: &Approval,
         answer: ElicitationOutcome,
+        execution: impl Future<Output = Result<Execution, RequestError>>,
     ) -> Result<CallToolResponse, RequestError> {
         let caller = &self.caller.caller;
         let decision = match answer {
             ElicitationOutcome::InputRequired(required) => return Ok(required.into()),
             ElicitationOutcome::Decided(decision) => decision,
             // The requester dismissed it, so no other principal may answer it later.
-            ElicitationOutcome::Unanswered => return self.cancel_unanswered(&approval).await,
+            ElicitationOutcome::Unanswered => return self.cancel_unanswered(approval).await,
         };
         self.service.decide_as_requester(caller, approval.id, decision).await?;
         tokio::select! {
-            () = self.context.ct.cancelled() => self.cancel_unanswered(&approval).await,
-            settled = self.service.wait_for_execution(caller, approval.execution_id) => {
-                Ok(self.format.render(&settled?).into())
-            }
+            () = self.context.ct.cancelled() => self.cancel_unanswered(approval).await,
+            ended = execution => Ok(self.format.render(&ended?).into()),
         }
     }
 

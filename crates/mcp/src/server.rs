@@ -163,14 +163,14 @@ impl McpServer {
             Submitted::Started(attached) => {
                 Ok(self.await_execution(mcp_caller, attached, shown, context).await)
             }
-            Submitted::AwaitingApproval(execution, _) => {
+            Submitted::AwaitingApproval(handle) => {
                 let question = ApprovalElicitation {
                     service: &self.service,
                     caller: mcp_caller,
                     format: shown,
                     context,
                 };
-                question.elicit(&execution, self.options.base_url.as_deref()).await
+                question.elicit(handle, self.options.base_url.as_deref()).await
             }
         }
     }
@@ -242,7 +242,8 @@ impl McpServer {
             format: called.result_format(),
             context,
         };
-        Ok(Some(question.apply_outcome(asked, answer).await))
+        let execution = self.service.wait_for_execution(&mcp_caller.caller, asked.execution_id);
+        Ok(Some(question.apply_outcome(&asked, answer, execution).await))
     }
 
     async fn call_python(

@@ -7,6 +7,7 @@ use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
 use service::{ExecutionHandle, RequestError};
+use std::sync::Arc;
 use std::time::Duration;
 use types::{Event, Execution, ExecutionId};
 
@@ -17,7 +18,7 @@ const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 pub(crate) enum WaitOutcome {
     Ended(Result<Execution, RequestError>),
     /// It continues; the client asks for it by its id.
-    Task(Execution),
+    Task(Arc<Execution>),
     /// The client no longer waits.
     Cancelled(ExecutionId),
     /// It needs an approval that cannot be elicited through this client.

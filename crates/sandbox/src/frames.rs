@@ -11,6 +11,7 @@ use jail::JailError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use types::{Assertion, JsonMembers, MembersError};
@@ -32,34 +33,54 @@ const INSTALL_BYTES_MAX: usize = MIB;
 /// Memory of such a part besides its text.
 const PART_MEMORY_MAX: usize = 4 * MIB;
 
+/// Environment variables, by name.
+pub type Variables<'a> = BTreeMap<&'a str, Cow<'a, str>>;
+
+/// What the runner is asked to do. It borrows from the command that it is made of.
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-pub(crate) enum RunnerRequest<'a> {
+pub enum RunnerRequest<'a> {
+    /// Runs code.
     Run {
         code: &'a str,
-        name: &'a str,
+        /// Stands in tracebacks for a file name.
+        name: Cow<'a, str>,
+        /// Whether the value of a last expression is a result.
         show_last: bool,
+        /// A name that is the result instead, if the code binds it.
         #[serde(skip_serializing_if = "Option::is_none")]
         answer: Option<&'a str>,
+        /// Makes it a script: `sys.argv`.
         #[serde(skip_serializing_if = "Option::is_none")]
-        argv: Option<&'a [String]>,
+        argv: Option<Cow<'a, [String]>>,
+        /// Where a script is started, if not in the working directory.
         #[serde(skip_serializing_if = "Option::is_none")]
         directory: Option<&'a str>,
+        /// Set until other ones are sent.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-        variables: &'a BTreeMap<String, String>,
+        variables: Variables<'a>,
         result_limit: u64,
         value_limit: u64,
+        /// The last code in this interpreter: threads are waited for and exit handlers run, as at the
+        /// end of any program, and then it ends.
+        #[serde(skip)]
+        last: bool,
     },
     /// Runs a source as a module and calls a function of it.
     Call {
         code: &'a str,
+        /// Stands in tracebacks for a file name.
         name: &'a str,
         function: &'a str,
         #[serde(flatten)]
         arguments: FunctionArguments<'a>,
+        /// By parameter, what its argument becomes before it is passed.
         conversions: &'a Map<String, Value>,
-        variables: &'a BTreeMap<String, String>,
+        /// Set for this call alone.
+        variables: Variables<'a>,
+        /// Whether a failed `assert` is reported with the values in it.
         explain_asserts: bool,
+        /// Whether modules in the working directory are its own, and not what a caller has put there.
         own_modules: bool,
         result_limit: u64,
         value_limit: u64,
@@ -78,6 +99,12 @@ pub(crate) enum RunnerRequest<'a> {
         message: &'a str,
         hint: &'a str,
     },
+}
+
+impl RunnerRequest<'_> {
+    pub(crate) fn is_last(&self) -> bool {
+        matches!(self, Self::Run { last: true, .. })
+    }
 }
 
 /// How a function is called.

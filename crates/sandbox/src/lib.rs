@@ -20,7 +20,6 @@ mod reaper;
 mod runner_files;
 mod sandbox;
 mod sandbox_spec;
-mod sandbox_task;
 mod stop_handle;
 mod time_slice;
 mod truncate;
@@ -32,8 +31,8 @@ mod zygote_host;
 pub use channel::ProtocolError;
 pub use files::{DirectoryListing, FileEntry, FileError, SandboxDirectory, check_name};
 pub use frames::{
-    DeniedFeature, FunctionArguments, PythonException, ReturnedValue, RunnerOutcome,
-    ValueEncodingError,
+    DeniedFeature, FunctionArguments, PythonException, ReturnedValue, RunnerOutcome, RunnerRequest,
+    ValueEncodingError, Variables,
 };
 pub use install_tracker::{InstallCallback, InstallFailure, InstallFuture, InstallSuccess};
 pub use jail::{ProcessPolicy, VolumeContent, VolumeMount};
@@ -41,7 +40,6 @@ pub use pool::{Pool, PoolConfig};
 pub use runner_files::{RunnerFiles, RunnerSource};
 pub use sandbox::{ExitCause, ExitReport, Sandbox};
 pub use sandbox_spec::{SandboxSpec, read_only_volume};
-pub use sandbox_task::{Cell, PythonCall, SandboxTask};
 pub use stop_handle::StopHandle;
 pub use uids::HOST_UIDS;
 pub use usage::SESSIONS_MAX;

@@ -10,7 +10,6 @@ use crate::frames::{ReturnedValue, RunnerEvent, RunnerOutcome, RunnerRequest};
 use crate::install_tracker::{InstallCallback, InstallTracker};
 use crate::output_pipe::OutputPipe;
 use crate::reaper::{self, ExitedSandbox};
-use crate::sandbox_task::SandboxTask;
 use crate::stop_handle::StopHandle;
 use crate::usage::{self, IdleWatch, UsageMeter, UsageReading};
 use crate::value_room::ValueRoom;
@@ -246,7 +245,7 @@ impl Sandbox {
     /// [stays]: Self::stay
     pub async fn run(
         &mut self,
-        work: &SandboxTask<'_>,
+        request: &RunnerRequest<'_>,
         limits: &Limits,
         stopper: &StopHandle,
         sink: &mut (dyn FnMut(Event) + Send),
@@ -257,9 +256,8 @@ impl Sandbox {
         self.set_cpu_priority(CpuPriority::Short);
         let mut run = ExecutionMeter::new(limits, stopper, sink, room, self.meter.latest);
         let mut installs = InstallTracker::new(install);
-        let mut cause =
-            self.exchange(&work.to_runner_request(limits), &mut run, &mut installs).await;
-        if work.is_last() && matches!(cause, ExitCause::Done(_)) {
+        let mut cause = self.exchange(request, &mut run, &mut installs).await;
+        if request.is_last() && matches!(cause, ExitCause::Done(_)) {
             let end = self.exchange(&RunnerRequest::Finish, &mut run, &mut installs).await;
             if !matches!(end, ExitCause::Done(_)) {
                 cause = end;

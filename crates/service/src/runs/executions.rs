@@ -137,6 +137,6 @@ impl Service {
     pub(crate) fn cancel_active(&self, id: ExecutionId) -> bool {
         let running = self.active_executions().get(&id).cloned();
         running.iter().for_each(|running| running.request_stop());
-        self.engine.cancel(id) || running.is_some_and(|running| running.has_started())
+        running.is_some_and(|running| running.has_started())
     }
 }

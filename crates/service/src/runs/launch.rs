@@ -8,36 +8,24 @@ use crate::runs::approvals::directory_changed_error;
 use crate::runs::call_target::CallTarget;
 use crate::runs::calls::ResolvedRun;
 use crate::runs::executions::{ExecutionHandle, RunContext, SubmitOptions};
-use crate::runs::live_log::NumberedEvent;
 use crate::runs::pending_call::StoredInputs;
 use crate::runs::run_request::RunRequest;
 use crate::service::Service;
 use crate::tasks::run_blocking;
 use engine::{Command, FileCollection, StagingDirectory, preflight};
-use futures_util::stream::BoxStream;
 use std::sync::Arc;
 use types::{
-    ApprovalAction, Error, ErrorCode, Execution, ExecutionId, LimitsRequest, OperatorCaps,
-    Principal, SandboxId, WorkspaceId,
+    ApprovalAction, Error, ErrorCode, ExecutionId, LimitsRequest, OperatorCaps, Principal,
+    SandboxId, WorkspaceId,
 };
 use uuid::Uuid;
 
 /// A run that has started, or that waits for an approval.
+#[derive(Debug)]
 pub enum Submitted {
     Started(ExecutionHandle),
-    /// Its record so far, and its events from now to its end.
-    AwaitingApproval(Box<Execution>, BoxStream<'static, NumberedEvent>),
-}
-
-impl std::fmt::Debug for Submitted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Started(handle) => f.debug_tuple("Started").field(handle).finish(),
-            Self::AwaitingApproval(execution, _) => {
-                f.debug_tuple("AwaitingApproval").field(&execution.id).finish()
-            }
-        }
-    }
+    /// Dropping the handle does not withdraw the request for approval.
+    AwaitingApproval(ExecutionHandle),
 }
 
 /// Where the input files of a run come from.
@@ -90,8 +78,11 @@ impl Service {
             files.extend(self.load_inputs(caller, requested).await?);
         }
         let caps = self.limit_caps(workspace)?;
+        // An approved call is registered while it waits, and is cancelled there.
+        let waiting = self.active_executions().get(&id).map(|waiting| waiting.stop_handle());
         let command = Command {
             id,
+            stop: waiting.unwrap_or_default(),
             principal: Some(requester.name.clone()),
             started_by: Some(requester.id),
             session,

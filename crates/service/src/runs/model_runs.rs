@@ -73,7 +73,7 @@ pub struct RunHandle {
     caller: Caller,
     context: RunContext,
     running: Arc<ActiveExecution>,
-    started: Execution,
+    started: Arc<Execution>,
     ended: bool,
 }
 
@@ -88,7 +88,7 @@ impl Service {
         let (service, caller) = (Arc::clone(self), caller.clone());
         run_to_completion(async move {
             let whose = RunContext { agent: new.agent, ..RunContext::for_caller(&caller, manner) };
-            let started = whose.annotate(started_record(&new));
+            let started = Arc::new(whose.annotate(started_record(&new)));
             service.write_run(&started, new, &whose).await?;
             let running = service.register_execution(started.id);
             running.asked_by(whose.asker());
@@ -96,7 +96,7 @@ impl Service {
             if service.is_over(whose.asker()) {
                 running.request_stop();
             }
-            let attached = service.execution_handle(&running, &started, &whose);
+            let attached = service.execution_handle(&running, Arc::clone(&started), &whose);
             Ok((
                 RunHandle { service, caller, context: whose, running, started, ended: false },
                 attached,
@@ -107,7 +107,7 @@ impl Service {
 
     async fn write_run(
         &self,
-        started: &Execution,
+        started: &Arc<Execution>,
         new: NewRun,
         whose: &RunContext,
     ) -> Result<(), RequestError> {
@@ -122,7 +122,7 @@ impl Service {
             next: None,
             conversation: None,
         };
-        let (after, record) = (new.previous, started.clone());
+        let (after, record) = (new.previous, Arc::clone(started));
         let written = move |tx: &Tx<'_>| {
             if let Some(before) = after
                 && !tx.continue_run(workspace, before, record.id)?
@@ -306,7 +306,7 @@ impl RunHandle {
             model: end.model,
             warnings: end.warnings,
             ended_at: Some(now),
-            ..self.started.clone()
+            ..Execution::clone(&self.started)
         };
         if end.discard_session {
             execution.sandbox_id = None;
@@ -347,7 +347,7 @@ impl Drop for RunHandle {
             caller: self.caller.clone(),
             context: self.context.clone(),
             running: Arc::clone(&self.running),
-            started: self.started.clone(),
+            started: Arc::clone(&self.started),
             ended: true,
         };
         tokio::spawn(async move {

@@ -15,9 +15,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 use types::{
-    Error, ErrorCode, Event, Execution, ExecutionId, FunctionCall,
-    FunctionCallStatus, FunctionId, FunctionResponse, LimitsRequest, LogLine, OutputChunk,
-    OutputStream,
+    Error, ErrorCode, Event, Execution, ExecutionId, FunctionCall, FunctionCallStatus, FunctionId,
+    FunctionResponse, LimitsRequest, LogLine, OutputChunk, OutputStream,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -60,8 +59,7 @@ impl Service {
         let request = RunRequest { target, session: None, files: Vec::new(), limits };
         let options = SubmitOptions { announce_id: true, ..options };
         let begun = match self.run(caller, request, options).await? {
-            Submitted::Started(attached) => attached.detach(),
-            Submitted::AwaitingApproval(execution, _) => *execution,
+            Submitted::Started(handle) | Submitted::AwaitingApproval(handle) => handle.detach(),
         };
         FunctionCall::from_execution(&begun).ok_or_else(|| not_found("call", begun.id))
     }

@@ -13,7 +13,6 @@ use crate::tasks::run_to_completion;
 use chrono::{DateTime, TimeDelta, Utc};
 use db::{IdempotencyKey, NewApproval, Tx};
 use engine::EntryPoint;
-use futures_util::StreamExt;
 use policy::{ApprovalStage, MacTag, mac_for_execution};
 use std::sync::Arc;
 use types::{Approval, ApprovalId, ApprovalState, Error, ErrorCode, Execution, ExecutionId};
@@ -47,7 +46,7 @@ impl Service {
         let inputs = StoredInputs { files, working_directory };
         let subject = ApprovalSubject::new(run, inputs, options.parent, access);
         let approval = self.new_approval(caller, id, &subject, &entry, Utc::now());
-        let record = subject.waiting_record(&approval, &entry, limits);
+        let record = Arc::new(subject.waiting_record(&approval, &entry, limits));
         let bound = subject.bound_call(workspace, caller.id());
         let once = subject.bound_execution(id, approval.expires_at);
         let seal = mac_for_execution(&self.approval_key, ApprovalStage::Requested, &bound, &once);
@@ -69,9 +68,8 @@ impl Service {
                 return Err(refused);
             }
             service.publish_approval(caller.workspace, &approval);
-            let live = Some(Arc::clone(&running.live));
-            let events = service.event_stream(live, caller.workspace, record.id, 0).boxed();
-            Ok(Submitted::AwaitingApproval(Box::new(record), events))
+            let handle = service.waiting_handle(&running, record, caller.workspace);
+            Ok(Submitted::AwaitingApproval(handle))
         })
         .await
     }
@@ -117,7 +115,7 @@ impl Service {
     async fn write_approval(
         &self,
         caller: &Caller,
-        record: &Execution,
+        record: &Arc<Execution>,
         approval: &Approval,
         plan: Vec<u8>,
         seal: MacTag,
@@ -126,7 +124,7 @@ impl Service {
         let workspace = caller.workspace;
         let entry = caller.audit_entry("approval.ask", approval.id, &approval.tool_name);
         let claim = claim.map(|key| IdempotencyKey { workspace, principal: caller.id(), key });
-        let (record, approval) = (record.clone(), approval.clone());
+        let (record, approval) = (Arc::clone(record), approval.clone());
         let most = self.config.workspace_bytes_max;
         let asker = caller.asker();
         let written = move |tx: &Tx<'_>| {

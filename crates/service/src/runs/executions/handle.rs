@@ -17,7 +17,7 @@ pub struct ExecutionHandle {
     pub(super) workspace: WorkspaceId,
     pub(super) id: ExecutionId,
     pub(super) running: Arc<ActiveExecution>,
-    pub(super) started: Box<Execution>,
+    pub(super) started: Arc<Execution>,
     pub(super) cancel_on_drop: bool,
 }
 
@@ -26,10 +26,15 @@ impl ExecutionHandle {
         self.id
     }
 
+    /// Its record as it was when it began, or began to wait for an approval.
+    pub fn record(&self) -> &Execution {
+        &self.started
+    }
+
     /// It goes on without anybody waiting.
-    pub fn detach(mut self) -> Execution {
+    pub fn detach(mut self) -> Arc<Execution> {
         self.cancel_on_drop = false;
-        (*self.started).clone()
+        Arc::clone(&self.started)
     }
 
     /// Its events from the first, beside whoever waits for its end.
@@ -65,8 +70,7 @@ impl ExecutionHandle {
     async fn wait_for_end(mut self) -> Result<(Execution, Option<EventLog>), RequestError> {
         self.running.live.wait_closed().await;
         self.cancel_on_drop = false;
-        let execution =
-            self.running.outcome().cloned().unwrap_or_else(|| Err(interrupted().into()))?;
+        let execution = self.running.take_outcome().unwrap_or_else(|| Err(interrupted().into()))?;
         let log = self.running.live.is_large().then(|| EventLog {
             service: Arc::clone(&self.service),
             workspace: self.workspace,

@@ -16,14 +16,13 @@ use crate::service::Service;
 use crate::tasks::{catch_panic, run_blocking, run_to_completion};
 use chrono::Utc;
 use db::{EventBatch, IdempotencyKey, Tx};
-use engine::{Admitted, FinishedExecution, ValueRoom};
+use engine::{Admitted, FinishedExecution, StopHandle, ValueRoom};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 use types::{
@@ -47,10 +46,10 @@ pub(crate) struct ActiveExecution {
     /// The run of a model that has begun it.
     parent: OnceLock<ExecutionId>,
     asker: OnceLock<Asker>,
-    /// Its record; without output and results if its log is large.
-    outcome: OnceLock<Result<Execution, RequestError>>,
-    /// Of a run of a model: that it shall end.
-    stop: watch::Sender<bool>,
+    /// Its record, for the one who waits; without output and results if its log is large.
+    outcome: Mutex<Option<Result<Execution, RequestError>>>,
+    /// Stops it: the run of a model, or the command that the engine runs.
+    stop: StopHandle,
 }
 
 impl ActiveExecution {
@@ -88,16 +87,21 @@ impl ActiveExecution {
     }
 
     pub(crate) fn request_stop(&self) {
-        self.stop.send_replace(true);
+        self.stop.stop();
     }
 
     pub(crate) async fn stop_requested(&self) {
-        // It lives as long as this does.
-        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+        self.stop.requested().await;
     }
 
-    pub(super) fn outcome(&self) -> Option<&Result<Execution, RequestError>> {
-        self.outcome.get()
+    /// What stops it, for the engine.
+    pub(crate) fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
+    }
+
+    /// Takes the outcome, once it was published. Only the handle of the execution does.
+    pub(super) fn take_outcome(&self) -> Option<Result<Execution, RequestError>> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -112,7 +116,7 @@ enum RowState {
 struct ExecutionTask {
     context: RunContext,
     /// Its record as it was when it began.
-    started: Execution,
+    started: Arc<Execution>,
     running: Arc<ActiveExecution>,
     row: RowState,
 }
@@ -127,8 +131,9 @@ impl Service {
         let started = whose.annotate(Execution {
             status: ExecutionStatus::Running,
             started_at: Some(Utc::now()),
-            ..admitted.record()
+            ..admitted.record().clone()
         });
+        let started = Arc::new(started);
         // While the volume is in trouble, nothing runs that it has not taken first.
         if whose.can_defer_row(admitted.has_egress()) && self.db.is_healthy() {
             return Ok(self.spawn_execution(admitted, whose, started, RowState::Unwritten));
@@ -146,18 +151,18 @@ impl Service {
         self: &Arc<Self>,
         admitted: Admitted,
         whose: RunContext,
-        started: Execution,
+        started: Arc<Execution>,
         row: RowState,
     ) -> ExecutionHandle {
         let id = started.id;
-        let running = self.register_execution(id);
+        let running = self.register_with(id, admitted.stop_handle());
         running.asked_by(whose.asker());
         running.mark_started(whose.options.parent);
         // A right that is taken away from here on finds this and stops it.
         if running.asker().is_none_or(|asker| self.is_over(asker)) {
             self.cancel_active(id);
         }
-        let attached = self.execution_handle(&running, &started, &whose);
+        let attached = self.execution_handle(&running, Arc::clone(&started), &whose);
         let course = ExecutionTask { context: whose, started, running, row };
         tokio::spawn(Arc::clone(self).run_execution_task(admitted, course));
         attached
@@ -166,30 +171,46 @@ impl Service {
     pub(crate) fn execution_handle(
         self: &Arc<Self>,
         running: &Arc<ActiveExecution>,
-        started: &Execution,
+        started: Arc<Execution>,
         whose: &RunContext,
+    ) -> ExecutionHandle {
+        let mut handle = self.waiting_handle(running, started, whose.workspace);
+        handle.cancel_on_drop = whose.options.idempotency_key.is_none();
+        handle
+    }
+
+    /// The handle of one that waits for an approval, and may wait for days.
+    pub(crate) fn waiting_handle(
+        self: &Arc<Self>,
+        running: &Arc<ActiveExecution>,
+        started: Arc<Execution>,
+        workspace: WorkspaceId,
     ) -> ExecutionHandle {
         ExecutionHandle {
             service: Arc::clone(self),
-            workspace: whose.workspace,
+            workspace,
             id: started.id,
             running: Arc::clone(running),
-            started: Box::new(started.clone()),
-            cancel_on_drop: whose.options.idempotency_key.is_none(),
+            started,
+            cancel_on_drop: false,
         }
     }
 
     /// Where its events go, and are heard.
     pub(crate) fn register_execution(&self, id: ExecutionId) -> Arc<ActiveExecution> {
+        self.register_with(id, StopHandle::default())
+    }
+
+    /// The same for one that `stop` stops, unless it is registered already.
+    fn register_with(&self, id: ExecutionId, stop: StopHandle) -> Arc<ActiveExecution> {
         let new = || {
-            let (begun, parent, ended) = (AtomicBool::new(false), OnceLock::new(), OnceLock::new());
             Arc::new(ActiveExecution {
                 live: LiveLog::new(),
-                started: begun,
-                parent,
+                started: AtomicBool::new(false),
+                parent: OnceLock::new(),
                 asker: OnceLock::new(),
-                outcome: ended,
-                stop: watch::Sender::default(),
+                outcome: Mutex::default(),
+                stop,
             })
         };
         Arc::clone(self.active_executions().entry(id).or_insert_with(new))
@@ -199,10 +220,10 @@ impl Service {
     /// outlive this process.
     async fn write_started_row(
         &self,
-        record: &Execution,
+        record: &Arc<Execution>,
         whose: &RunContext,
     ) -> Result<RowState, RequestError> {
-        let (record, workspace) = (record.clone(), whose.workspace);
+        let (record, workspace) = (Arc::clone(record), whose.workspace);
         match (&whose.options.idempotency_key, whose.approval) {
             (None, None) => {
                 let insert = move |tx: &Tx<'_>| tx.insert_execution(workspace, &record, None);
@@ -292,7 +313,7 @@ impl Service {
         let write = async {
             let written = self.write_started_row(&course.started, &course.context).await;
             if written.is_err() {
-                self.engine.cancel(course.started.id);
+                course.running.request_stop();
             }
             written
         };
@@ -314,10 +335,11 @@ impl Service {
         let ExecutionTask { context: whose, started, row, .. } = course;
         tracing::error!(execution = %started.id, error = %fault, "a record could not be kept");
         let ended_at = Some(Utc::now());
+        let started = Arc::unwrap_or_clone(started);
         let record =
             Execution { status: ExecutionStatus::Failed, error: Some(fault), ended_at, ..started };
         let nothing = LiveLog::new();
-        while self.write_outcome(record.clone(), Vec::new(), &whose, &nothing, row).await.is_err() {
+        while self.write_outcome(&record, &[], &whose, &nothing, row).await.is_err() {
             sleep(RETRY_DELAY).await;
         }
     }
@@ -336,7 +358,7 @@ impl Service {
             metrics::histogram!("belljar_execution_seconds").record(seconds);
         }
         let is_kept = kept.is_ok();
-        let _ = running.outcome.set(kept);
+        *running.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
         running.live.push(Event::End { status });
         running.live.close();
         if is_kept && running.live.is_large() {
@@ -367,20 +389,19 @@ impl Service {
         let ExecutionTask { context: whose, running, row, .. } = course;
         let execution = whose.annotate(execution);
         let events = running.live.events();
-        let (record, files) =
-            self.persist_output_files(execution.clone(), &events, copies, whose).await?;
-        let kept = files.clone();
-        match self.write_outcome(record, files, whose, &running.live, *row).await {
-            Err(refused) if !kept.is_empty() => {
-                self.db.remove_blobs(kept.iter().map(|file| file.id).collect()).await?;
+        let (record, files) = self.persist_output_files(execution, &events, copies, whose).await?;
+        match self.write_outcome(&record, &files, whose, &running.live, *row).await {
+            Err(refused) if !files.is_empty() => {
+                self.db.remove_blobs(files.iter().map(|file| file.id).collect()).await?;
                 if refused.error.code != ErrorCode::QuotaExceeded {
                     return Err(refused);
                 }
                 // Others have filled the workspace meanwhile.
-                let record = without_files(execution, &kept, &refused);
-                self.write_outcome(record, Vec::new(), whose, &running.live, *row).await
+                let record = without_files(record, &files, &refused);
+                self.write_outcome(&record, &[], whose, &running.live, *row).await?;
+                Ok(record)
             }
-            written => written,
+            written => written.map(|()| record),
         }
     }
 
@@ -396,19 +417,19 @@ impl Service {
             status: ExecutionStatus::Failed,
             error: Some(fault.clone()),
             ended_at: Some(Utc::now()),
-            ..started.clone()
+            ..Execution::clone(started)
         };
-        self.write_outcome(execution, Vec::new(), whose, &running.live, *row).await.map(drop)
+        self.write_outcome(&execution, &[], whose, &running.live, *row).await
     }
 
     async fn write_outcome(
         &self,
-        execution: Execution,
-        files: Vec<File>,
+        execution: &Execution,
+        files: &[File],
         whose: &RunContext,
         live: &LiveLog,
         row: RowState,
-    ) -> Result<Execution, RequestError> {
+    ) -> Result<(), RequestError> {
         let (told, end) = (live.events(), Event::End { status: execution.status });
         let before = match row {
             RowState::Stored if live.is_large() => {
@@ -420,8 +441,8 @@ impl Service {
         let told = told.iter().skip(before).map(AsRef::as_ref);
         let events: Vec<&Event> = told.chain(&made).chain([&end]).collect();
         let ended =
-            db::FinishedExecutionRow::new(&execution, &events)?.with_stored_events(before as u64);
-        let entry = whose.audit_entry(&execution);
+            db::FinishedExecutionRow::new(execution, &events)?.with_stored_events(before as u64);
+        let (entry, files) = (whose.audit_entry(execution), files.to_vec());
         let (workspace, most) = (whose.workspace, self.config.workspace_bytes_max);
         let (sandbox_id, generation) = (execution.sandbox_id, execution.generation);
         let written = move |tx: &Tx<'_>| {
@@ -438,7 +459,7 @@ impl Service {
         };
         self.db.write(written).await?;
         made.into_iter().for_each(|event| live.push(event));
-        Ok(execution)
+        Ok(())
     }
 
     /// Keeps the events of a large log in batches, and says how many. They count when the end of the
