@@ -6,7 +6,11 @@ use crate::model::ModelServer;
 use crate::scene::{Scene, calls, code, plan, say};
 use crate::world::Api;
 use serde_json::json;
-use std::process::Output;
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Output, Stdio};
+use std::time::Duration;
 
 #[test]
 fn an_engine_of_ones_own_asks_a_server_of_ones_own_and_keeps_what_it_said() {
@@ -22,6 +26,52 @@ fn an_engine_of_ones_own_asks_a_server_of_ones_own_and_keeps_what_it_said() {
     assert_eq!(model.requests()[0].body["model"], "counter");
     let kept: Vec<_> = std::fs::read_dir(kept.path()).unwrap().collect();
     assert_eq!(kept.len(), 1, "one run is one recording");
+}
+
+/// Inodes of the sockets on which a process accepts TCP connections.
+fn listening_sockets(pid: u32) -> BTreeSet<String> {
+    let mut listening = BTreeSet::new();
+    for table in ["tcp", "tcp6"] {
+        let table = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        for line in table.lines() {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            // Fields of proc(5): the state 0A is TCP_LISTEN.
+            if fields.get(3) == Some(&"0A") {
+                listening.insert(format!("socket:[{}]", fields[9]));
+            }
+        }
+    }
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    let open: BTreeSet<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+    open.intersection(&listening).cloned().collect()
+}
+
+#[test]
+fn t184_a_run_without_a_server_has_no_port_that_another_user_could_connect_to() {
+    let model = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("lab=http://{}/v1", model.local_addr().unwrap());
+    let mut run = harness::belljar(&["agent", "run", "--env", "bare", "-r", "Count."])
+        .env("BELLJAR_MODEL", "lab/counter")
+        .env("BELLJAR_MODEL_ENDPOINT", endpoint)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The run asks the model, so that the service is up and has a request in progress.
+    model.set_nonblocking(true).unwrap();
+    let mut request = None;
+    let asked = harness::soon(Duration::from_secs(60), || {
+        request = model.accept().ok();
+        request.is_some() || run.try_wait().unwrap().is_some()
+    });
+    assert!(asked && request.is_some(), "the run has not asked the model");
+    let ports = listening_sockets(run.id());
+    run.kill().unwrap();
+    run.wait().unwrap();
+    drop(request);
+    assert_eq!(ports, BTreeSet::new());
+    // The harmless twin: the port of the model, in this process, is found.
+    assert!(!listening_sockets(std::process::id()).is_empty());
 }
 
 pub(crate) async fn typed(api: &Api, words: &[&str]) -> Output {
@@ -63,8 +113,8 @@ async fn whoever_is_alone_answers_the_questions_of_their_own_run() {
     let begin =
         || async { stderr(&typed(scene.owner(), &[&run[..], &["-r", "Go."]].concat()).await) };
     let told = begin().await;
-    assert!(!told.contains("waits for a person"), "nobody waits: {told}");
-    assert!(told.contains(r#"it asks to run book {"what":"a table"}: "#), "{told}");
+    assert!(!told.contains("waiting for approval"), "nobody waits: {told}");
+    assert!(told.contains(r#"approval required for book {"what":"a table"}: "#), "{told}");
     let done = typed(scene.owner(), &hinted(&told, "belljar agent run", true)).await;
     assert_eq!(stdout(&done), "Both are done.\n", "{}", stderr(&done));
     assert!(scene.told(1).contains("booked wine"), "{}", scene.told(1));

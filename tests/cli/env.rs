@@ -104,7 +104,7 @@ fn a_directory_of_wheels_that_is_not_there_is_said_before_anything_is_asked() {
     let desk = Desk::new();
     desk.write("a.txt", "six\n");
     let said = desk.refused(2, &["env", "build", "--wheels", "nowhere", "a.txt"]);
-    assert!(said.contains("--wheels nowhere: there is no such directory"), "{said}");
+    assert!(said.contains("--wheels nowhere: no such directory"), "{said}");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn what_is_wrong_is_told_by_file_and_line() {
         ("b.toml", "line 2, column 1"),
         ("c.txt", "line 1 (`no-such-package-of-belljar`): there is no such package"),
         ("d.py", "PEP 723"),
-        ("e.txt", "there is no such file"),
+        ("e.txt", "no such file"),
     ] {
         let said = desk.refused(2, &["env", "build", file]);
         assert!(said.contains(told), "{said}");

@@ -65,7 +65,7 @@ async fn a_folder_becomes_a_function_that_is_called_by_its_name() {
     assert!(wrong.contains("1:12") && wrong.contains("other"), "{wrong}");
     good(api, here, &["function", "rm", "doubler"]);
     let gone = refused(api, here, &["function", "show", "doubler"]);
-    assert!(gone.contains("no function called"), "{gone}");
+    assert!(gone.contains("no function with the name"), "{gone}");
     let empty = belljar(api, here, &["tool", "deploy", "."]);
     assert_eq!(empty.status.code(), Some(2));
     assert!(stderr(&empty).contains("no handler.py"));

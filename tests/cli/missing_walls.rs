@@ -87,7 +87,7 @@ fn one_wall_that_was_allowed_does_not_stand_for_another() {
 fn nobody_can_agree_to_do_without_namespaces() {
     let output = exec_without("namespaces", &["--allow-missing-layer", "namespaces"]);
     let refusal =
-        "'--allow-missing-layer <NAME>': only these can be done without: landlock, seccomp";
+        "'--allow-missing-layer <NAME>': only these layers are optional: landlock, seccomp";
     assert!(stderr(&output).contains(refusal), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(2));
 }

@@ -43,7 +43,7 @@ async fn a_secret_is_set_listed_shown_replaced_and_removed() {
     let world = World::start().await;
     let api = &world.owner;
     let said = set(api, &["TOKEN"], CANARY);
-    assert!(said.contains("TOKEN is kept, and used as the variable TOKEN"), "{said}");
+    assert!(said.contains("stored secret TOKEN, used as environment variable TOKEN"), "{said}");
     assert!(
         said.contains("`belljar network integration new INTEGRATION --secret TOKEN`"),
         "{said}"
@@ -77,13 +77,17 @@ async fn a_secret_is_set_listed_shown_replaced_and_removed() {
     set(api, &["MINE", "--mine", "--file", file.path().to_str().unwrap()], "");
     assert_eq!(shown(api, "MINE")["scope"], "caller");
     let list = stdout(&with_input(api, &["ls"], ""));
-    for known in ["TOKEN", "the credential of cognite", "x-api-key at api.example.com:8443"] {
+    for known in ["TOKEN", "credential of cognite", "x-api-key at api.example.com:8443"] {
         assert!(list.contains(known), "{known}: {list}");
     }
     assert_eq!(with_input(api, &["rm", "TOKEN"], "").status.code(), Some(0));
     assert_eq!(with_input(api, &["show", "TOKEN"], "").status.code(), Some(1));
     let rotated = with_input(api, &["rotate"], "");
-    assert!(stderr(&rotated).contains("sealed with a new key"), "{}", stderr(&rotated));
+    assert!(
+        stderr(&rotated).contains("re-encrypted all secrets with a new key"),
+        "{}",
+        stderr(&rotated)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,6 +121,6 @@ async fn a_prompt_shows_nothing_of_what_is_typed() {
     let typed = type_at(&world.owner, &["sk-12é", "x", "\x7f\x7f", "\r"]);
     let screen = stdout(&typed);
     assert_eq!(typed.status.code(), Some(0), "{screen}");
-    assert!(screen.contains("TOKEN is kept") && screen.contains("not taken out"), "{screen}");
+    assert!(screen.contains("stored secret TOKEN") && screen.contains("not taken out"), "{screen}");
     assert!(!screen.contains("sk-12") && !screen.contains('é'), "{screen}");
 }

@@ -63,7 +63,7 @@ fn files_are_listed_with_their_sizes() {
 fn reset_forgets_variables_and_files() {
     let output = type_in("x = open('a', 'w')\n%reset\n%files\n'x' in globals()\n");
     assert_eq!(stdout(&output), "False\n");
-    assert_eq!(stderr(&output), "belljar: a new interpreter, with nothing in it (generation 2)\n");
+    assert_eq!(stderr(&output), "belljar: restarted with an empty state (generation 2)\n");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_lost_session_is_said_and_the_next_cell_works() {
 fn exit_leaves_and_an_unknown_command_does_not() {
     let output = type_in("%nonsense\nprint(1)\nexit()\nprint(2)\n");
     assert_eq!(stdout(&output), "1\n");
-    assert_eq!(stderr(&output), "belljar: %nonsense is not known here; %help lists what is\n");
+    assert_eq!(stderr(&output), "belljar: unknown command %nonsense; type %help for the list\n");
     check("print(1)\n%exit\nprint(2)\n", "1\n");
 }
 
@@ -117,9 +117,9 @@ fn files_go_in_and_come_out() {
     assert_eq!(std::fs::read_to_string(here.path().join("out.txt")).unwrap(), "abab");
     assert_eq!(
         stderr(&output),
-        "belljar: in.txt (2 bytes) is in the working directory\n\
+        "belljar: copied in.txt (2 bytes) into the working directory\n\
          belljar: saved out.txt (4 bytes)\n\
-         belljar: out.txt cannot be written: File exists (os error 17)\n\
+         belljar: cannot write out.txt: File exists (os error 17)\n\
          belljar: file.not_found: nothing.txt: there is no such file\n\
          belljar: file.unsupported: \"../x\" is not a file name that can be used here\n"
     );

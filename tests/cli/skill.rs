@@ -89,9 +89,9 @@ fn ls_tells_names_and_descriptions_and_what_was_skipped() {
     assert!(!table.contains("SECRET BODY"));
     let report = parsed(&skill(&here, &["ls", "--json"]));
     assert_eq!(report["items"][1]["description"], "Reads PDF files.");
-    assert_eq!(report["items"][1]["place"], ".claude/skills/pdf");
+    assert_eq!(report["items"][1]["location"], ".claude/skills/pdf");
     assert_eq!(report["items"][0]["warnings"].as_array().unwrap().len(), 2);
-    assert_eq!(report["skipped"][0]["place"], ".claude/skills/broken");
+    assert_eq!(report["skipped"][0]["location"], ".claude/skills/broken");
 }
 
 // proves K-08
@@ -106,7 +106,7 @@ fn show_prints_the_body_of_a_skill_that_ships_of_the_project_or_of_a_folder() {
     assert_eq!(report["files"], json!({"SKILL.md": GOOD.len(), "assets/a.bin": 3}));
     let unknown = skill(&here, &["show", "pdf"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(stderr(&unknown).contains("a folder is said with a slash, as in ./pdf"));
+    assert!(stderr(&unknown).contains("for a directory, use a path with a slash, such as ./pdf"));
     // A copy that was changed is what its owner means.
     assert!(skill(&here, &["install", "dataviz"]).status.success());
     let copy = here.path().join(".claude/skills/dataviz/SKILL.md");
@@ -125,7 +125,7 @@ fn install_copies_a_skill_and_says_what_it_wrote() {
     let valid = skill(&here, &["validate", ".claude/skills/dataviz"]);
     assert!(valid.status.success(), "{}", stderr(&valid));
     let again = skill(&here, &["install", "dataviz"]);
-    assert_eq!(stdout(&again), "dataviz is in .claude/skills/dataviz already\n");
+    assert_eq!(stdout(&again), "dataviz is already installed in .claude/skills/dataviz\n");
     fs::remove_file(here.path().join(".claude/skills/dataviz/scripts/chart.py")).unwrap();
     let mended = parsed(&skill(&here, &["install", "--json", "dataviz"]));
     assert_eq!(mended["written"], json!(["scripts/chart.py"]));
@@ -141,7 +141,7 @@ fn install_overwrites_nothing_and_follows_no_link() {
     fs::create_dir_all(kept.parent().unwrap()).unwrap();
     fs::write(&kept, "mine").unwrap();
     let said = refused(&skill(&here, &["install", "./pdf"]));
-    assert!(said.contains(".claude/skills/pdf has files of its own that differ"), "{said}");
+    assert!(said.contains(".claude/skills/pdf contains different files"), "{said}");
     assert!(said.ends_with("\n  a.txt\n"), "{said}");
     assert_eq!(fs::read_to_string(&kept).unwrap(), "mine");
     assert!(!kept.with_file_name("b.txt").exists(), "nothing was written");
@@ -160,7 +160,7 @@ fn only_a_valid_skill_is_installed() {
     let text = "---\nname: ../../up\ndescription: d\n---\n";
     let here = project(&[("pdf/SKILL.md", text)]);
     let said = refused(&skill(&here, &["install", "./pdf"]));
-    assert!(said.contains("only a valid skill is installed"), "{said}");
+    assert!(said.contains("the skill is invalid"), "{said}");
     assert!(!here.path().join(".claude").exists());
 }
 
@@ -257,8 +257,8 @@ fn a_script_runs_where_its_dependencies_are_and_is_refused_elsewhere_by_name() {
     let said = refused(&run(&here, &["./pdf", "scripts/run.py"]));
     assert_eq!(
         said,
-        "belljar: the environment `bare` does not have what the script needs: NumPy>=2, pandas; \
-         without --env one is made that has\n"
+        "belljar: environment `bare` does not meet the requirements of the script: NumPy>=2, pandas; \
+         without --env, Belljar builds one that does\n"
     );
     let output = skill(&here, &["run", "./pdf", "scripts/run.py"]);
     assert_eq!(stdout(&output), "6\n", "{}", stderr(&output));
@@ -295,11 +295,9 @@ fn links_and_pipes_of_a_folder_do_not_come_along() {
     let output = run(&here, &["./pdf", "scripts/run.py"]);
     assert_eq!(stdout(&output), "['SKILL.md', 'references', 'scripts']\n");
     let said = stderr(&output);
-    for line in [
-        "left out etc: a symbolic link",
-        "left out linked.txt",
-        "left out pipe: not a regular file",
-    ] {
+    for line in
+        ["skipped etc: a symbolic link", "skipped linked.txt", "skipped pipe: not a regular file"]
+    {
         assert!(said.contains(line), "{said}");
     }
 }
@@ -309,7 +307,7 @@ fn a_script_that_is_not_there_is_refused_with_those_that_are() {
     let here = scripted("print(1)\n");
     for name in ["run.py", "../secret.py", "SKILL.md", "/etc/passwd", "scripts"] {
         let said = refused(&run(&here, &["./pdf", name]));
-        assert!(said.ends_with("in the skill; it has scripts/run.py\n"), "{said}");
+        assert!(said.ends_with("in the skill; scripts: scripts/run.py\n"), "{said}");
     }
 }
 

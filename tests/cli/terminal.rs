@@ -141,7 +141,7 @@ fn t74_names_of_files_deceive_nobody_at_a_terminal_and_stay_as_they_are_in_a_rec
     for forged in ["\nbelljar: file b", "\nbelljar: file c"] {
         assert!(!shown.contains(forged), "{shown}");
     }
-    assert!(shown.contains("belljar: left out a\\nbelljar: file b"), "{shown}");
+    assert!(shown.contains("belljar: skipped a\\nbelljar: file b"), "{shown}");
     let record = harness::exec(&["--env", "bare", "--json", code]);
     let record: serde_json::Value = serde_json::from_slice(&record.stdout).unwrap();
     let names: Vec<&str> = record["files_out"]

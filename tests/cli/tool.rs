@@ -115,7 +115,7 @@ fn what_cannot_be_read_as_a_tool_is_said_in_one_line() {
     std::fs::write(here.path().join("latin.py"), b"def handle():\n    return '\xe9'\n").unwrap();
     for (file, exit, said) in [
         ("absent.py", 2, "absent.py: No such file or directory"),
-        ("text.txt", 2, "a tool is a file that ends in .py or .json"),
+        ("text.txt", 2, "the file name must end in .py or .json"),
         ("broken.json", 1, "the tool is not JSON: EOF while parsing an object at line 1 column 1"),
         ("list.json", 1, "the JSON of a tool must be an object"),
         ("latin.py", 1, "the source is not UTF-8: line 2 has other bytes"),
@@ -169,8 +169,8 @@ fn arguments_that_do_not_fit_are_refused_before_anything_runs() {
         ("{}", "args.missing: Missing required argument 'n'"),
         (r#"{"n": 1, "m": 2, "o": 3}"#, "args.unknown: Unknown argument(s): m, o"),
         (r#"{"n": "1"}"#, "args.invalid: Invalid argument 'n': expected integer, got string \"1\""),
-        ("{n: 1}", "--args: this is not JSON: key must be a string at line 1 column 2"),
-        ("t.py", "the file is named by @t.py"),
+        ("{n: 1}", "--args: invalid JSON: key must be a string at line 1 column 2"),
+        ("t.py", "to read a file, use @t.py"),
         ("@absent.json", "--args @absent.json: No such file or directory"),
     ] {
         let output = tool(here.path(), &["call", "t.py", "--env", "bare", "--args", arguments]);

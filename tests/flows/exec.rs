@@ -141,7 +141,7 @@ fn files_go_in_and_files_come_out() {
 #[test]
 fn files_are_named_when_they_are_not_kept() {
     let output = bare(&["open('a.txt', 'w').write('xy');"]);
-    assert_eq!(stderr(&output), "belljar: file a.txt (2 bytes, kept with --out DIR)\n");
+    assert_eq!(stderr(&output), "belljar: file a.txt (2 bytes; save it with --out DIR)\n");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn what_is_not_a_file_is_left_out_and_said() {
     let out = tempfile::tempdir().unwrap();
     let code = "import os\nos.symlink('/etc/passwd', 'link'); os.mkfifo('fifo')";
     let output = bare(&["--out", out.path().to_str().unwrap(), code]);
-    let expected = "belljar: left out fifo: a FIFO\nbelljar: left out link: a symbolic link\n";
+    let expected = "belljar: skipped fifo: a FIFO\nbelljar: skipped link: a symbolic link\n";
     assert_eq!(stderr(&output), expected);
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
 }
@@ -204,8 +204,7 @@ fn json_keeps_the_exit_code_and_tells_the_error() {
 fn json_that_cannot_be_printed_is_a_failure_in_one_line() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = belljar(&["exec", "--env", "bare", "--json", "1"]).stdout(full).output().unwrap();
-    let expected =
-        "belljar: the record could not be printed: No space left on device (os error 28)\n";
+    let expected = "belljar: cannot print the record: No space left on device (os error 28)\n";
     assert_eq!((stderr(&output).as_str(), output.status.code()), (expected, Some(125)));
 }
 

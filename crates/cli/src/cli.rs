@@ -23,6 +23,7 @@ mod function;
 mod grant;
 mod images;
 mod key;
+mod local_engine;
 mod mcp;
 mod model_args;
 mod network;
@@ -336,7 +337,7 @@ fn parse_arguments() -> Result<Cli, CliError> {
         let lines = rendered.lines().take_while(|line| !line.is_empty()).map(str::trim);
         let problem = lines.collect::<Vec<_>>().join(" ");
         let problem = problem.strip_prefix("error: ").unwrap_or(&problem);
-        let hint = suggestion(&error).unwrap_or_else(|| "--help explains the options".to_owned());
+        let hint = suggestion(&error).unwrap_or_else(|| "see --help".to_owned());
         CliError::usage(format!("{problem} ({hint})"))
     })
 }
@@ -384,9 +385,9 @@ impl std::fmt::Display for CliError {
 }
 
 impl From<types::Error> for CliError {
-    fn from(fault: types::Error) -> Self {
+    fn from(error: types::Error) -> Self {
         let asked_wrongly = matches!(
-            fault.code,
+            error.code,
             types::ErrorCode::ArgsInvalid
                 | types::ErrorCode::ArgsMissing
                 | types::ErrorCode::ArgsUnknown
@@ -394,7 +395,7 @@ impl From<types::Error> for CliError {
                 | types::ErrorCode::FileNotFound
         );
         let exit = if asked_wrongly { EXIT_USAGE } else { EXIT_INTERNAL };
-        Self::new(fault.to_string(), exit)
+        Self::new(error.to_string(), exit)
     }
 }
 
@@ -419,7 +420,7 @@ mod tests {
         let mut command = Cli::command().term_width(100);
         command.build();
         let mut reference = String::from(
-            "# The command line\n\nMade from the program itself: \
+            "# The command line\n\nGenerated from the program: \
              `BELLJAR_REGENERATE=1 cargo test -p belljar-cli --bin belljar reference`\n",
         );
         for verb in command.get_subcommands_mut().filter(|verb| verb.get_name() != "help") {

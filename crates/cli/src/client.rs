@@ -88,19 +88,19 @@ impl ApiRequest {
 /// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    #[error("{0:?} is not the address of a server, such as http://127.0.0.1:7117")]
+    #[error("invalid server URL {0:?}; use one such as http://127.0.0.1:7117")]
     Address(String),
-    #[error("the key has characters that no key has")]
+    #[error("the API key contains invalid characters")]
     Key,
-    #[error("{path} cannot be read: {error}")]
+    #[error("cannot read {path}: {error}")]
     File { path: PathBuf, error: std::io::Error },
     #[error(
-        "no server answers at {server}: {reason} (start one with `belljar serve`, or name yours with --server or BELLJAR_URL)"
+        "cannot connect to {server}: {reason} (start a server with `belljar serve`, or set its URL with --server or BELLJAR_URL)"
     )]
     Unreachable { server: String, reason: String },
-    #[error("the answer broke off: {reason}")]
+    #[error("the response was interrupted: {reason}")]
     Interrupted { reason: String },
-    #[error("{server} has answered {status} in a way that Belljar does not (is it a Belljar?)")]
+    #[error("unexpected response ({status}) from {server}; check that it is a Belljar server")]
     UnexpectedResponse { server: String, status: StatusCode },
     #[error("{0}")]
     Problem(Box<ApiProblem>),
@@ -206,9 +206,10 @@ impl ApiClient {
         }
         let status = answer.status();
         let bytes = answer.bytes().await.map_err(|error| read_error(&error))?;
-        let strange = |_| ClientError::UnexpectedResponse { server: self.server.clone(), status };
-        let refusal: ApiProblem = serde_json::from_slice(&bytes).map_err(strange)?;
-        Err(ClientError::Problem(Box::new(refusal)))
+        let unexpected =
+            |_| ClientError::UnexpectedResponse { server: self.server.clone(), status };
+        let problem: ApiProblem = serde_json::from_slice(&bytes).map_err(unexpected)?;
+        Err(ClientError::Problem(Box::new(problem)))
     }
 
     /// Sends a request and returns the JSON of the response, or null if the body is empty.
@@ -219,8 +220,9 @@ impl ApiClient {
         if bytes.is_empty() {
             return Ok(Value::Null);
         }
-        let strange = |_| ClientError::UnexpectedResponse { server: self.server.clone(), status };
-        serde_json::from_slice(&bytes).map_err(strange)
+        let unexpected =
+            |_| ClientError::UnexpectedResponse { server: self.server.clone(), status };
+        serde_json::from_slice(&bytes).map_err(unexpected)
     }
 
     /// Sends a request and returns the text of the response.
@@ -228,8 +230,9 @@ impl ApiClient {
         let answer = self.send(call).await?;
         let status = answer.status();
         let bytes = answer.bytes().await.map_err(|error| read_error(&error))?;
-        let strange = |_| ClientError::UnexpectedResponse { server: self.server.clone(), status };
-        String::from_utf8(bytes.into()).map_err(strange)
+        let unexpected =
+            |_| ClientError::UnexpectedResponse { server: self.server.clone(), status };
+        String::from_utf8(bytes.into()).map_err(unexpected)
     }
 
     /// Returns the newest entries of a list, across pages, and whether there are more.
@@ -237,12 +240,12 @@ impl ApiClient {
         &self,
         path: &str,
         query: &[(String, String)],
-        most: usize,
+        max: usize,
     ) -> Result<(Vec<Value>, bool), ClientError> {
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
-            let limit = PAGE_SIZE.min(most - items.len()).max(1);
+            let limit = PAGE_SIZE.min(max - items.len()).max(1);
             let mut call = ApiRequest::get(path).query("limit", Some(limit));
             call = call.query("cursor", cursor.as_ref());
             call.query.extend_from_slice(query);
@@ -251,8 +254,8 @@ impl ApiClient {
                 items.append(more);
             }
             cursor = page["next_cursor"].as_str().map(str::to_owned);
-            if cursor.is_none() || items.len() >= most {
-                items.truncate(most);
+            if cursor.is_none() || items.len() >= max {
+                items.truncate(max);
                 return Ok((items, cursor.is_some()));
             }
         }

@@ -138,7 +138,7 @@ struct AddAgentArgs {
 pub(super) fn parse_action(text: &str) -> Result<ApprovalAction, String> {
     let known = ApprovalAction::ALL.into_iter().find(|one| one.name() == text);
     let names = ApprovalAction::ALL.map(ApprovalAction::name).join(", ");
-    known.ok_or_else(|| format!("there are {names}"))
+    known.ok_or_else(|| format!("must be one of {names}"))
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
@@ -160,7 +160,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         Command::Rm { agent } => {
             let call =
                 ApiRequest::delete(remote.client.resolve_path(ResourceKind::Agent, &agent).await?);
-            remote.send_and_report(call, &format!("{agent} is gone")).await
+            remote.send_and_report(call, &format!("agent {agent} deleted")).await
         }
         Command::Attach(binding) => {
             let call = ApiRequest::post(tool_path(remote, &binding).await?);
@@ -169,7 +169,10 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         Command::Detach(binding) => {
             let call = ApiRequest::delete(tool_path(remote, &binding).await?);
             remote
-                .send_and_report(call, &format!("{} has {} no more", binding.agent, binding.tool))
+                .send_and_report(
+                    call,
+                    &format!("tool {} detached from {}", binding.tool, binding.agent),
+                )
                 .await
         }
         // Handled above, because it also works without a server.
@@ -200,7 +203,7 @@ fn create_request(add: &AddAgentArgs) -> Result<ApiRequest, CliError> {
     let failed = |reason: String| CliError::usage(format!("{}: {reason}", add.file.display()));
     let read = File::open(&add.file).and_then(|file| read_bounded(file, SPECIFICATION_BYTES_MAX));
     let bytes = read.map_err(|error| failed(error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|_| failed("is not UTF-8".to_owned()))?;
+    let text = String::from_utf8(bytes).map_err(|_| failed("not UTF-8 text".to_owned()))?;
     let stem = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
     let name = add.name.clone().or_else(|| service::agent_name(&text));
     let name = name.or_else(|| stem(&add.file));

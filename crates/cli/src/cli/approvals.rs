@@ -132,15 +132,13 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
             remote
                 .send_and_report(
                     ApiRequest::post(approval_path(id)).json(&body),
-                    "it is allowed, and begins",
+                    "approved; the execution starts",
                 )
                 .await
         }
         Command::Deny { id, reason } => {
             let body = json!({"decision": "deny", "reason": reason});
-            remote
-                .send_and_report(ApiRequest::post(approval_path(id)).json(&body), "it is denied")
-                .await
+            remote.send_and_report(ApiRequest::post(approval_path(id)).json(&body), "denied").await
         }
         Command::Watch => watch(remote).await,
     })
@@ -158,8 +156,9 @@ async fn show(remote: &Remote, id: ApprovalId) -> Result<(), CliError> {
 
 async fn watch(remote: &Remote) -> Result<(), CliError> {
     let answer = remote.client.send(ApiRequest::get("/v1/approvals/events")).await?;
-    let strange = |_| ClientError::Interrupted { reason: "it is not a stream".to_owned() };
-    let mut events = EventStream::from_response(answer).map_err(strange)?;
+    let unexpected =
+        |_| ClientError::Interrupted { reason: "the response is not an event stream".to_owned() };
+    let mut events = EventStream::from_response(answer).map_err(unexpected)?;
     while let Some(data) = events.next_data().await? {
         if remote.json {
             print_record(&terminal::for_stdout(&data))?;

@@ -83,11 +83,11 @@ fn verify(location: Location, head: Option<&str>) -> Result<ExitCode, CliError> 
     match service::verify_audit(&records, key.as_deref(), head) {
         Ok(AuditVerification { entries, forgotten, head }) => {
             match entries {
-                1 => println!("1 entry, as it was written"),
-                entries => println!("{entries} entries, all as they were written"),
+                1 => println!("1 entry verified"),
+                entries => println!("{entries} entries verified"),
             }
             if forgotten > 0 {
-                println!("{forgotten} earlier entries were forgotten after their retention");
+                println!("{forgotten} earlier entries were deleted after their retention");
             }
             println!("head: {head}");
         }
@@ -97,7 +97,7 @@ fn verify(location: Location, head: Option<&str>) -> Result<ExitCode, CliError> 
             return Ok(ExitCode::FAILURE);
         }
         Err(AuditError::Database(error)) => {
-            let message = format!("the audit log in {} cannot be read: {error}", records.display());
+            let message = format!("cannot read the audit log in {}: {error}", records.display());
             return Err(CliError::internal(message));
         }
     }
@@ -107,14 +107,18 @@ fn verify(location: Location, head: Option<&str>) -> Result<ExitCode, CliError> 
 fn sign(location: Location) -> Result<ExitCode, CliError> {
     let (records, key) = location.resolve()?;
     match service::sign_audit(&records, key.as_deref()) {
-        Ok(SignedAnew::Whole) => println!("the audit log is whole and signed; nothing was changed"),
+        Ok(SignedAnew::Whole) => {
+            println!("the audit log is complete and signed; nothing was changed")
+        }
         Ok(SignedAnew::Signed { found, entry }) => {
-            println!("the audit log is signed as it is; entry {entry} says what was found:");
+            println!(
+                "signed the audit log in its current state; entry {entry} records the findings:"
+            );
             println!("{found}");
         }
         Err(error) => {
             let place = records.display();
-            let message = format!("the audit log in {place} cannot be signed: {error}");
+            let message = format!("cannot sign the audit log in {place}: {error}");
             return Err(CliError::internal(message));
         }
     }

@@ -15,8 +15,7 @@ mod server;
 mod tools;
 
 use super::engine_args::{self, EngineArgs};
-use super::{CliError, progress};
-use engine::Engine;
+use super::{CliError, local_engine};
 use measure::Bench;
 use report::Figure;
 use std::process::ExitCode;
@@ -76,8 +75,7 @@ async fn measure(args: Args) -> Result<Vec<Figure>, CliError> {
     // Without waiting sandboxes, so that what is fresh is fresh; with them, for what is not.
     let fresh = engine::Config { pool_ready: 0, ..args.engine.service_config()? };
     let pooled = engine::Config { pool_ready: measure::POOL, ..args.engine.service_config()? };
-    let fresh = Engine::start(fresh);
-    fresh.prepare(&environment, progress::progress_printer()).await?;
+    let (fresh, _) = local_engine::start(fresh, &environment).await?;
     let mut tell = |name: &str| {
         if !args.json {
             eprintln!("belljar: measuring {name}");
@@ -96,8 +94,7 @@ async fn measure(args: Args) -> Result<Vec<Figure>, CliError> {
         let data = args.engine.service_config()?.data;
         return model_runs::measure(&environment, &data, args.samples, &mut tell).await;
     }
-    let pooled = Engine::start(pooled);
-    pooled.prepare(&environment, progress::progress_printer()).await?;
+    let (pooled, _) = local_engine::start(pooled, &environment).await?;
     let mut bench = Bench::start(fresh, pooled, environment, args.samples.max(10)).await?;
     if args.server {
         let data = args.engine.service_config()?.data;

@@ -45,18 +45,20 @@ fn example_names() -> String {
 fn find_example(name: &str) -> Result<&'static Example, String> {
     let known = || EXAMPLES.iter().map(|one| format!("{} ({})", one.name, one.about));
     let found = EXAMPLES.iter().find(|one| one.name == name);
-    found.ok_or_else(|| format!("there are {}", known().collect::<Vec<_>>().join(", ")))
+    found.ok_or_else(|| format!("must be one of {}", known().collect::<Vec<_>>().join(", ")))
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
-    let unwritten = |error: std::io::Error| CliError::internal(format!("no room for it: {error}"));
-    let given = tempfile::tempdir().map_err(unwritten)?;
-    args.example.unpack(given.path()).map_err(unwritten)?;
+    let write_error = |error: std::io::Error| {
+        CliError::internal(format!("cannot write temporary files: {error}"))
+    };
+    let given = tempfile::tempdir().map_err(write_error)?;
+    args.example.unpack(given.path()).map_err(write_error)?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => {
             let made = tempfile::Builder::new().prefix("belljar-demo-").tempdir();
-            made.map_err(unwritten)?.keep()
+            made.map_err(write_error)?.keep()
         }
     };
     engine_args::build_runtime()?.block_on(run_example(&args, given.path(), out))
@@ -65,14 +67,14 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 async fn run_example(args: &Args, given: &Path, out: PathBuf) -> Result<ExitCode, CliError> {
     let script = format!("script:{}", given.join(SCRIPT).display());
     let models = ModelSettings { default: Some(script), ..ModelSettings::default() };
-    let own = EmbeddedService::start(&args.engine, Vec::new(), models).await?;
-    own.service.prepare_environment(progress::progress_printer()).await?;
-    let client = own.client()?;
+    let embedded = EmbeddedService::start(&args.engine, Vec::new(), models).await?;
+    embedded.service.prepare_environment(progress::progress_printer()).await?;
+    let client = embedded.client()?;
     let played = run_agent(args, &client, given, &out).await;
-    own.service.stop(DRAIN_TIME).await;
+    embedded.service.stop(DRAIN_TIME).await;
     let result = played?;
     if !args.json {
-        eprintln!("belljar: everything is in {}; begin with {}", out.display(), TRACE_FORMATS[0].1);
+        eprintln!("belljar: results are in {}; start with {}", out.display(), TRACE_FORMATS[0].1);
     }
     Ok(exit_code(&result))
 }
@@ -86,16 +88,16 @@ async fn run_agent(
     let example = args.example;
     example.set_up(client).await?;
     if !args.json {
-        eprintln!("belljar: {}, asked: {}", example.name, example.message);
+        eprintln!("belljar: example {}, request: {}", example.name, example.message);
     }
-    let wish = RunRequestArgs {
+    let request = RunRequestArgs {
         agent: Some(example.name.to_owned()),
         request: Some(example.message.to_owned()),
         files: example.data.iter().map(|(name, _)| given.join(name)).collect(),
         out: Some(out.to_owned()),
         ..RunRequestArgs::default()
     };
-    let result = AgentRunClient { client, request: &wish, json: args.json }.run().await?;
+    let result = AgentRunClient { client, request: &request, json: args.json }.run().await?;
     save_traces(client, &result, out).await?;
     Ok(result)
 }
@@ -107,7 +109,7 @@ async fn save_traces(client: &ApiClient, result: &Value, out: &Path) -> Result<(
             ApiRequest::get(format!("/v1/executions/{run}/trace")).query("format", Some(format));
         let path = out.join(name);
         let failed =
-            |error| CliError::internal(format!("{} was not written: {error}", path.display()));
+            |error| CliError::internal(format!("cannot write {}: {error}", path.display()));
         fs::write(&path, client.text(call).await?).map_err(failed)?;
     }
     Ok(())

@@ -16,7 +16,7 @@ const MARGIN: &str = "    ";
 
 pub(super) fn print_table(items: &[Value], columns: &[Column]) -> Result<(), CliError> {
     if items.is_empty() {
-        eprintln!("belljar: there are none");
+        eprintln!("belljar: no entries");
         return Ok(());
     }
     let titles = columns.iter().map(|(title, _)| title.to_uppercase()).collect();

@@ -24,7 +24,7 @@ pub(super) struct Args {
     environment: String,
 
     #[command(flatten)]
-    place: LocalDataArgs,
+    paths: LocalDataArgs,
 
     /// Print one JSON object
     #[arg(long)]
@@ -34,7 +34,7 @@ pub(super) struct Args {
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     // Must run before the runtime starts threads.
     let host = HostSupport::probe();
-    let config = args.place.single_config()?;
+    let config = args.paths.single_config()?;
     let tools = tools::tool_checks(&config);
     // The other layers are tested even if some are missing.
     let config = Config { allowed_missing_layers: host.missing_layers(), ..config };

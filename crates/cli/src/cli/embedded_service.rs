@@ -48,7 +48,7 @@ impl EmbeddedService {
         let home = engine.data.join(RECORDS_DIRECTORY);
         remove_stale_records(&home);
         let records = create_records(&home).map_err(|error| {
-            CliError::internal(format!("{} cannot be written: {error}", home.display()))
+            CliError::internal(format!("cannot write {}: {error}", home.display()))
         })?;
         let config = Config {
             environment: args.environment().to_owned(),
@@ -58,12 +58,12 @@ impl EmbeddedService {
         let started = Service::start(config, engine).await;
         let StartedService { service, owner_key } =
             started.map_err(|error| CliError::internal(error.to_string()))?;
-        let key =
-            owner_key.ok_or_else(|| CliError::internal("new records have an owner already"))?;
-        let caller = service.authenticate_key(key.reveal()).map_err(|refused| *refused.error)?;
-        let asker = McpCaller { caller: Arc::new(caller), request_permit: None };
+        let key = owner_key
+            .ok_or_else(|| CliError::internal("the new data directory already has an owner"))?;
+        let caller = service.authenticate_key(key.reveal()).map_err(|rejected| *rejected.error)?;
+        let caller = McpCaller { caller: Arc::new(caller), request_permit: None };
         let agents = Agents::new(Arc::clone(&service), models, None);
-        Ok(Self { service, agents, caller: asker, key, _records: records })
+        Ok(Self { service, agents, caller, key, _records: records })
     }
 
     /// Returns a client of the API of this service. Requests stay in this process.

@@ -16,10 +16,10 @@ pub(super) struct EngineArgs {
     /// Environment, built-in or your own (see `belljar env ls`) [default: default, or that of the
     /// server]
     #[arg(long = "env", value_name = "NAME")]
-    pub(super) named: Option<String>,
+    pub(super) environment_name: Option<String>,
 
     #[command(flatten)]
-    place: LocalDataArgs,
+    paths: LocalDataArgs,
 
     /// Modules that code may import besides the standard library, such as `numpy,pandas` [default:
     /// all installed]
@@ -54,24 +54,24 @@ fn parse_layer(name: &str) -> Result<IsolationLayer, String> {
     let known = IsolationLayer::ALL.into_iter().find(|wall| wall.name() == name);
     known.ok_or_else(|| {
         let names = IsolationLayer::ALL.map(IsolationLayer::name).join(", ");
-        format!("only these can be done without: {names}")
+        format!("only these layers are optional: {names}")
     })
 }
 
 impl EngineArgs {
     /// Returns the environment of local code.
     pub(super) fn environment(&self) -> &str {
-        self.named.as_deref().unwrap_or(DEFAULT_ENVIRONMENT)
+        self.environment_name.as_deref().unwrap_or(DEFAULT_ENVIRONMENT)
     }
 
     /// The configuration for one caller at a command line.
     pub(super) fn single_config(&self) -> Result<Config, CliError> {
-        Ok(self.apply(self.place.single_config()?))
+        Ok(self.apply(self.paths.single_config()?))
     }
 
     /// The configuration for many sandboxes.
     pub(super) fn service_config(&self) -> Result<Config, CliError> {
-        Ok(self.apply(self.place.service_config()?))
+        Ok(self.apply(self.paths.service_config()?))
     }
 
     /// Why a tool that starts these programs cannot be called, if it cannot.
@@ -79,7 +79,7 @@ impl EngineArgs {
         if programs.is_empty() {
             return Ok(None);
         }
-        let contents = self.place.contents(self.environment(), self.imports.as_deref())?;
+        let contents = self.paths.contents(self.environment(), self.imports.as_deref())?;
         let missing = contents.missing_programs(programs);
         Ok((!missing.is_empty())
             .then(|| preflight::missing_programs_error(self.environment(), &missing)))
@@ -114,7 +114,7 @@ impl LocalDataArgs {
         self.python.as_ref()
     }
 
-    /// What an environment has, as far as that is known without starting it.
+    /// Returns the contents of an environment, as far as they are known without starting it.
     pub(super) fn contents(
         &self,
         environment: &str,
@@ -123,7 +123,7 @@ impl LocalDataArgs {
         let environments = Environments::open(&self.data()?)
             .map_err(|error| CliError::internal(error.to_string()))?;
         EnvironmentContents::load(&environments, self.python(), imports, environment)
-            .map_err(|fault| CliError::usage(fault.message))
+            .map_err(|error| CliError::usage(error.message))
     }
 
     pub(super) fn data(&self) -> Result<PathBuf, CliError> {
@@ -135,9 +135,7 @@ impl LocalDataArgs {
                 let shared = variable("XDG_DATA_HOME").map(PathBuf::from).or_else(home)?;
                 Some(shared.join("belljar"))
             })
-            .ok_or_else(|| {
-                CliError::usage("there is no HOME to keep data in; name a directory with --data")
-            })
+            .ok_or_else(|| CliError::usage("HOME is not set; choose a data directory with --data"))
     }
 }
 
@@ -148,5 +146,5 @@ fn helper_program() -> PathBuf {
 
 pub(super) fn build_runtime() -> Result<Runtime, CliError> {
     let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    built.map_err(|error| CliError::internal(format!("no threads could be started: {error}")))
+    built.map_err(|error| CliError::internal(format!("cannot start threads: {error}")))
 }

@@ -64,7 +64,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct ListEnvironmentsArgs {
     #[command(flatten)]
-    place: LocalDataArgs,
+    paths: LocalDataArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -74,7 +74,7 @@ struct EnvironmentNameArgs {
     name: String,
 
     #[command(flatten)]
-    place: LocalDataArgs,
+    paths: LocalDataArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -91,7 +91,7 @@ struct BuildEnvironmentArgs {
     packages: PackageSourceArgs,
 
     #[command(flatten)]
-    place: LocalDataArgs,
+    paths: LocalDataArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -108,7 +108,7 @@ struct LockEnvironmentArgs {
     packages: PackageSourceArgs,
 
     #[command(flatten)]
-    place: LocalDataArgs,
+    paths: LocalDataArgs,
 }
 
 /// Where packages come from.
@@ -140,7 +140,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     }
     let json = remote.json;
     match verb {
-        Command::Ls(ListEnvironmentsArgs { place }) => local::list(&place, json),
+        Command::Ls(ListEnvironmentsArgs { paths }) => local::list(&paths, json),
         Command::Show(named) => local::show(&named, json),
         Command::Build(build) => local::build(&build, json),
         Command::Lock(lock) => local::lock(&lock),

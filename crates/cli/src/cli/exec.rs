@@ -76,8 +76,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 
 fn server_only_error(option: &str) -> CliError {
     CliError::usage(format!(
-        "{option} is about a server, and this code would run here, where it has no network and \
-         nothing stays: name a server with --server, or in BELLJAR_URL"
+        "{option} requires a server: set --server or BELLJAR_URL (local code has no network access and keeps no state)"
     ))
 }
 
@@ -88,7 +87,7 @@ fn body(args: &Args, entry: &EntryPoint) -> Result<Value, CliError> {
         EntryPoint::Cell(code) => ("cell", code.as_str(), &[][..]),
         EntryPoint::ResultCell(code) => ("answer", code.as_str(), &[][..]),
         EntryPoint::ScriptIn { .. } | EntryPoint::Call(_) => {
-            return Err(CliError::usage("only cells and scripts are for `belljar exec`"));
+            return Err(CliError::usage("`belljar exec` runs only cells and scripts"));
         }
     };
     Ok(json!({
@@ -97,7 +96,7 @@ fn body(args: &Args, entry: &EntryPoint) -> Result<Value, CliError> {
         "argv": argv,
         "files": args.request.file_inputs_json()?,
         "limits": args.request.limits()?,
-        "environment": args.engine.named.as_ref().filter(|_| args.session.is_none()),
+        "environment": args.engine.environment_name.as_ref().filter(|_| args.session.is_none()),
         "integrations": args.integrations,
     }))
 }
@@ -118,8 +117,7 @@ fn entry(args: &Args) -> Result<EntryPoint, CliError> {
     let is_script = args.code.ends_with(".py") && !args.code.contains('\n');
     if !is_script && !args.args.is_empty() {
         return Err(CliError::usage(format!(
-            "{:?} comes after the code: options go before it, arguments are for scripts, and code \
-             with spaces needs quotes",
+            "unexpected arguments {:?} after the code: put options before the code, and quote code that contains spaces",
             args.args.join(" ")
         )));
     }
@@ -134,7 +132,7 @@ fn entry(args: &Args) -> Result<EntryPoint, CliError> {
     }
     let failed = |reason: &str| CliError::usage(format!("{}: {reason}", args.code));
     let name = Path::new(&args.code).file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| failed("has no name that can be used"))?.to_owned();
+    let name = name.ok_or_else(|| failed("the file name is not UTF-8 text"))?.to_owned();
     let code = fs::read(&args.code).map_err(|error| failed(&error.to_string()))?;
     let argv = [&[name], args.args.as_slice()].concat();
     Ok(EntryPoint::Script { code: checked(code)?, argv })

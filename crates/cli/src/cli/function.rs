@@ -134,9 +134,9 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         }
         Command::Logs { one, call } => print_logs(remote, &one, call).await,
         Command::Rm(one) => {
-            let said = format!("{} is gone", one.function);
+            let message = format!("function {} deleted", one.function);
             remote
-                .send_and_report(ApiRequest::delete(function_path(remote, &one).await?), &said)
+                .send_and_report(ApiRequest::delete(function_path(remote, &one).await?), &message)
                 .await
         }
     })
@@ -159,12 +159,12 @@ async fn call_function(
         return remote.show(begin).await;
     }
     let mut call = remote.client.json(begin).await?;
-    let place = format!("{function}/calls/{}", call["id"].as_str().unwrap_or_default());
+    let call_path = format!("{function}/calls/{}", call["id"].as_str().unwrap_or_default());
     while call["status"] == "Running" {
         tokio::time::sleep(POLL_INTERVAL).await;
-        call = remote.client.json(ApiRequest::get(&place)).await?;
+        call = remote.client.json(ApiRequest::get(&call_path)).await?;
     }
-    for line in log_lines(remote, &place).await? {
+    for line in log_lines(remote, &call_path).await? {
         let message = line["message"].as_str().unwrap_or_default();
         eprintln!("{}", terminal::for_stderr(message));
     }
@@ -174,7 +174,7 @@ async fn call_function(
         }
         return Err(call_error(&call));
     }
-    let answer = remote.client.json(ApiRequest::get(format!("{place}/response"))).await?;
+    let answer = remote.client.json(ApiRequest::get(format!("{call_path}/response"))).await?;
     print_record(&terminal::for_stdout(&answer["response"].to_string()))
 }
 
@@ -197,7 +197,7 @@ async fn print_logs(
         None => {
             let (newest, _) = remote.client.list(&calls, &[], 1).await?;
             let newest = newest.first().and_then(|call| call["id"].as_str());
-            newest.ok_or_else(|| CliError::rejected("it was never called"))?.to_owned()
+            newest.ok_or_else(|| CliError::rejected("the function was never called"))?.to_owned()
         }
     };
     remote.table(log_lines(remote, &format!("{calls}/{call}")).await?, LOG_COLUMNS)

@@ -142,10 +142,11 @@ enum Command {
 
 fn parse_privilege(text: &str) -> Result<Privilege, String> {
     let known = Privilege::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(text));
-    known.ok_or_else(|| format!("there are {}", Privilege::ALL.map(Privilege::name).join(", ")))
+    known
+        .ok_or_else(|| format!("must be one of {}", Privilege::ALL.map(Privilege::name).join(", ")))
 }
 
-/// What a grant can be on besides the workspace.
+/// Kinds of objects that a grant can apply to, besides the workspace.
 const GRANTABLE_KINDS: [ResourceKind; 7] = [
     ResourceKind::Tool,
     ResourceKind::Agent,
@@ -155,8 +156,7 @@ const GRANTABLE_KINDS: [ResourceKind; 7] = [
     ResourceKind::NetworkRule,
     ResourceKind::Integration,
 ];
-const TARGET_USAGE: &str = "a grant is on `workspace`, `tool:NAME`, `agent:NAME`, `volume:NAME`, \
-                  `secret:NAME`, `function:NAME`, `network_rule:NAME` or `integration:NAME`";
+const TARGET_USAGE: &str = "must be `workspace`, `tool:NAME`, `agent:NAME`, `volume:NAME`, `secret:NAME`, `function:NAME`, `network_rule:NAME` or `integration:NAME`";
 
 /// Target of a grant, as written on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,9 +189,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
             let principal = remote.client.resolve_id(ResourceKind::Principal, &principal).await?;
             let object = target_json(remote, &on).await?;
             let body = json!({"principal": principal, "privilege": privilege, "object": object});
-            remote
-                .send_and_report(ApiRequest::post("/v1/grants").json(&body), "it is granted")
-                .await
+            remote.send_and_report(ApiRequest::post("/v1/grants").json(&body), "granted").await
         }
         Command::Ls { principal, list } => {
             let mut call = ApiRequest::get("/v1/grants");
@@ -203,7 +201,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         }
         Command::Rm { id } => {
             let call = ApiRequest::delete(format!("/v1/grants/{id}"));
-            remote.send_and_report(call, "it holds no longer").await
+            remote.send_and_report(call, "grant revoked").await
         }
         Command::Offer { principal, on } => {
             let principal = remote.client.resolve_id(ResourceKind::Principal, &principal).await?;
@@ -212,7 +210,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
             remote
                 .send_and_report(
                     call,
-                    "it is offered; its recipient accepts it: belljar grant accept",
+                    "ownership offered; the recipient accepts it with `belljar grant accept`",
                 )
                 .await
         }
@@ -221,11 +219,11 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         }
         Command::Accept { id } => {
             let call = ApiRequest::post(format!("/v1/ownership-offers/{id}/accept"));
-            remote.send_and_report(call, "it is yours").await
+            remote.send_and_report(call, "ownership accepted").await
         }
         Command::Decline { id } => {
             let call = ApiRequest::delete(format!("/v1/ownership-offers/{id}"));
-            remote.send_and_report(call, "the offer has ended").await
+            remote.send_and_report(call, "offer withdrawn").await
         }
         Command::Confirm { on } => confirm_code(remote, &on).await,
     })
@@ -252,7 +250,7 @@ async fn confirm_code(remote: &Remote, on: &GrantTarget) -> Result<(), CliError>
         ) => *noun,
         _ => {
             return Err(CliError::usage(
-                "only `agent:NAME`, `tool:NAME` and `function:NAME` have code",
+                "must be `agent:NAME`, `tool:NAME` or `function:NAME`; only these have code",
             ));
         }
     };
@@ -261,7 +259,7 @@ async fn confirm_code(remote: &Remote, on: &GrantTarget) -> Result<(), CliError>
     let now = remote.client.json(ApiRequest::get(path.clone())).await?;
     let body = json!({"updated_at": now["updated_at"]});
     let call = ApiRequest::post(format!("{path}/confirm")).json(&body);
-    remote.send_and_report(call, "it is confirmed: you are its author from now on").await
+    remote.send_and_report(call, "confirmed; you are now the author of the code").await
 }
 
 async fn print_list(

@@ -106,7 +106,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         Command::Revoke { key } => {
             let call =
                 ApiRequest::delete(remote.client.resolve_path(ResourceKind::Key, &key).await?);
-            remote.send_and_report(call, "the key is refused from now on").await
+            remote.send_and_report(call, "key revoked").await
         }
     })
 }

@@ -28,7 +28,7 @@ pub(super) struct Args {
     server: ServerArgs,
 
     #[command(flatten)]
-    own: EmbeddedArgs,
+    embedded: EmbeddedArgs,
 
     /// Serve the official conformance suite, without authentication, on this loopback address
     /// instead
@@ -68,13 +68,13 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     if let Some(address) = args.conformance {
         runtime.block_on(conformance::run(&args.engine, address))?;
     } else if args.server.is_named() {
-        if args.own.permission.is_some() {
-            let own = "--permission is for an engine of one's own; `belljar permission` sets that of a server";
-            return Err(CliError::usage(own));
+        if args.embedded.permission.is_some() {
+            let message = "--permission cannot be used with --server; set the policy of the server with `belljar permission`";
+            return Err(CliError::usage(message));
         }
         runtime.block_on(bridge::run(args.server.connect()?))?;
     } else {
-        runtime.block_on(local::run(&args.engine, args.own))?;
+        runtime.block_on(local::run(&args.engine, args.embedded))?;
     }
     // Do not wait for the thread that reads the next line of a client that has disconnected.
     runtime.shutdown_background();

@@ -33,8 +33,7 @@ impl ModelArgs {
     pub(super) fn warn_if_server(&self) {
         if self.model.is_some() {
             eprintln!(
-                "belljar: warning: --model and BELLJAR_MODEL count without a server; there it is the \
-                 model of the agent, of preferences.code_model, or of the server"
+                "belljar: warning: --model and BELLJAR_MODEL are ignored with --server; the server uses the model of the agent, preferences.code_model, or its own default"
             );
         }
     }
@@ -44,7 +43,8 @@ impl ModelArgs {
     }
 }
 
-/// Keys come from the environment alone: an argument is seen by everybody on the machine.
+/// Builds the model settings. API keys come from environment variables only, because all users of the
+/// machine can see arguments.
 pub(super) fn model_settings(
     default: Option<String>,
     endpoints: Vec<String>,
@@ -64,6 +64,6 @@ fn parse_endpoint(text: &str) -> Result<(String, Url), CliError> {
         ))
     };
     let (name, url) = text.split_once('=').ok_or_else(|| wrong("must be NAME=URL".to_owned()))?;
-    let url = url.parse().map_err(|error| wrong(format!("{url:?} is no URL: {error}")))?;
+    let url = url.parse().map_err(|error| wrong(format!("invalid URL {url:?}: {error}")))?;
     Ok((name.to_owned(), url))
 }

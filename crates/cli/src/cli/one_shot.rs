@@ -7,7 +7,7 @@ pub(super) use remote::{follow_execution, run_on_server, start_on_server};
 use super::engine_args::{self, EngineArgs};
 use super::images::{self, Image};
 use super::terminal::{self, TerminalOutput};
-use super::{CliError, progress};
+use super::{CliError, local_engine, progress};
 use engine::{Command, Config, Engine, FileCollection, FinishedExecution, InstalledVersions};
 use std::fs;
 use std::io::{self, Write};
@@ -51,31 +51,32 @@ pub(super) fn run_local(
     run_with_config(command, engine.single_config()?, outcome, stdout, async |_, _| Ok(None))
 }
 
-/// The same on an engine of one's own, in the environment that is asked for, or in another one that
-/// `other` makes when it has seen what is in that.
+/// Runs a command on an engine with this configuration. `replace_environment` sees what the requested
+/// environment contains, and may return the name of another one to run in.
 pub(super) fn run_with_config(
     mut command: Command,
     config: Config,
     outcome: &OutcomeArgs,
     stdout: StdoutUse,
-    other: impl AsyncFnOnce(&Arc<Engine>, &InstalledVersions) -> Result<Option<String>, CliError>,
+    replace_environment: impl AsyncFnOnce(
+        &Arc<Engine>,
+        &InstalledVersions,
+    ) -> Result<Option<String>, CliError>,
 ) -> Result<ExitCode, CliError> {
     let mut shown = ExecutionDisplay::new(outcome, stdout)?;
     let mut images = Vec::new();
     let FinishedExecution { execution, contents, .. } =
         engine_args::build_runtime()?.block_on(async {
-            let engine = Engine::start(config);
-            let installed =
-                engine.prepare(&command.environment, progress::progress_printer()).await?;
-            if let Some(other) = other(&engine, &installed).await? {
+            let (engine, installed) = local_engine::start(config, &command.environment).await?;
+            if let Some(other) = replace_environment(&engine, &installed).await? {
                 engine.prepare(&other, progress::progress_printer()).await?;
                 command.environment = other;
             }
-            let mut hear = |event: &Event| {
+            let mut show = |event: &Event| {
                 images.extend(images::image_of(event));
                 shown.show_event(event);
             };
-            engine.run(command, &mut hear).await.map_err(CliError::from)
+            engine.run(command, &mut show).await.map_err(CliError::from)
         })?;
     if let Some(out) = &outcome.out {
         contents.iter().try_for_each(|(name, content)| write_output_file(out, name, content))?;
@@ -128,9 +129,7 @@ impl<'a> ExecutionDisplay<'a> {
             }
         }
         if let Some(error) = self.screen.write_error() {
-            return Err(internal_error(format!(
-                "a part of the output could not be written: {error}"
-            )));
+            return Err(internal_error(format!("cannot write a part of the output: {error}")));
         }
         let exit = execution.exit_code.and_then(|code| u8::try_from(code).ok());
         Ok(ExitCode::from(exit.unwrap_or(1)))
@@ -146,7 +145,7 @@ pub(super) fn print_record(record: &str) -> Result<(), CliError> {
     match writeln!(io::stdout(), "{record}") {
         // A closed pipe says nothing about the execution.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(internal_error(format!("the record could not be printed: {error}")))
+            Err(internal_error(format!("cannot print the record: {error}")))
         }
         Ok(()) | Err(_) => Ok(()),
     }
@@ -157,7 +156,7 @@ pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut stdout = io::stdout();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(internal_error(format!("the file could not be written: {error}")))
+            Err(internal_error(format!("cannot write the file: {error}")))
         }
         Ok(()) | Err(_) => Ok(()),
     }
@@ -171,17 +170,17 @@ fn print_outcome(
 ) {
     screen.show_outcome(execution);
     for file in &execution.files_out {
-        let hint = if written { "" } else { ", kept with --out DIR" };
+        let hint = if written { "" } else { "; save it with --out DIR" };
         let name = terminal::sanitize_plain(&file.name);
         screen.print_note(&format!("belljar: file {name} ({} bytes{hint})", file.size));
     }
     for file in &execution.truncated.files {
         let (name, reason) =
             (terminal::sanitize_plain(&file.name), terminal::sanitize_plain(&file.reason));
-        screen.print_note(&format!("belljar: left out {name}: {reason}"));
+        screen.print_note(&format!("belljar: skipped {name}: {reason}"));
     }
     for image in images.iter().filter(|_| !written) {
-        screen.print_note(&format!("belljar: {image}, kept with --out DIR"));
+        screen.print_note(&format!("belljar: {image}; save it with --out DIR"));
     }
 }
 
@@ -189,9 +188,8 @@ fn print_outcome(
 fn write_images(out: &Path, images: &[Image]) -> Result<(), CliError> {
     for image in images {
         let path = image.free_name_in(out);
-        fs::write(&path, &image.content).map_err(|error| {
-            internal_error(format!("{} could not be written: {error}", path.display()))
-        })?;
+        fs::write(&path, &image.content)
+            .map_err(|error| internal_error(format!("cannot write {}: {error}", path.display())))?;
     }
     Ok(())
 }
@@ -201,10 +199,10 @@ fn write_images(out: &Path, images: &[Image]) -> Result<(), CliError> {
 pub(super) fn write_output_file(out: &Path, name: &str, content: &[u8]) -> Result<(), CliError> {
     let path = out.join(name);
     let failed =
-        |reason: String| internal_error(format!("{} cannot be written: {reason}", path.display()));
+        |reason: String| internal_error(format!("cannot write {}: {reason}", path.display()));
     let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     if name.is_empty() || !Path::new(name).components().all(plain) {
-        return Err(failed("it would be outside of --out".to_owned()));
+        return Err(failed("the path is outside of --out".to_owned()));
     }
     let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
         if path.is_symlink() {

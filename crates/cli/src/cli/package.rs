@@ -85,6 +85,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 }
 
 fn parse_pin(text: &str) -> Result<(String, String), String> {
-    let (name, version) = text.split_once("==").ok_or("a pin is written as six==1.17.0")?;
+    let (name, version) =
+        text.split_once("==").ok_or("must be NAME==VERSION, such as six==1.17.0")?;
     Ok((name.trim().to_owned(), version.trim().to_owned()))
 }

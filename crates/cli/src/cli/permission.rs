@@ -50,6 +50,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 
 pub(super) fn parse_permission(word: &str) -> Result<Permission, String> {
     let found = Permission::ALL.into_iter().find(|permission| permission.name() == word);
-    found
-        .ok_or_else(|| format!("it is one of {}", Permission::ALL.map(Permission::name).join(", ")))
+    found.ok_or_else(|| {
+        format!("must be one of {}", Permission::ALL.map(Permission::name).join(", "))
+    })
 }

@@ -107,7 +107,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
             let call = ApiRequest::delete(
                 remote.client.resolve_path(ResourceKind::Principal, &name).await?,
             );
-            remote.send_and_report(call, &format!("{name} is gone")).await
+            remote.send_and_report(call, &format!("principal {name} deleted")).await
         }
     })
 }

@@ -70,8 +70,7 @@ impl ServerArgs {
         };
         match key.trim() {
             "" => Err(CliError::usage(format!(
-                "there is no API key: set {KEY_VARIABLE}, or name a file that has it with \
-                 --key-file (`belljar serve` shows the first key when it starts for the first time)"
+                "no API key: set {KEY_VARIABLE}, or use --key-file FILE (`belljar serve` prints the first key on its first start)"
             ))),
             key => Ok(key.to_owned()),
         }
@@ -83,7 +82,7 @@ fn read_key(path: &Path) -> Result<String, CliError> {
         |reason: String| CliError::usage(format!("--key-file {}: {reason}", path.display()));
     let bytes = File::open(path).and_then(|file| read_bounded(file, KEY_FILE_BYTES_MAX));
     let bytes = bytes.map_err(|error| failed(error.to_string()))?;
-    String::from_utf8(bytes).map_err(|_| failed("is not text".to_owned()))
+    String::from_utf8(bytes).map_err(|_| failed("not UTF-8 text".to_owned()))
 }
 
 impl RemoteArgs {
@@ -137,13 +136,13 @@ impl Remote {
     pub(super) async fn send_and_report(
         &self,
         call: ApiRequest,
-        said: &str,
+        message: &str,
     ) -> Result<(), CliError> {
         let answer = self.client.json(call).await?;
         if self.json && !answer.is_null() {
             return print_json(&answer);
         }
-        eprintln!("belljar: {}", terminal::for_stderr(said));
+        eprintln!("belljar: {}", terminal::for_stderr(message));
         Ok(())
     }
 
@@ -159,7 +158,7 @@ impl Remote {
             return print_json(&answer);
         }
         let secret = answer.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        eprintln!("belljar: the key is shown this once; keep it");
+        eprintln!("belljar: save this key; it is shown only once");
         print_record(&terminal::for_stdout(secret))
     }
 
@@ -185,7 +184,7 @@ impl Remote {
         self.replace_ids(&mut items, fields).await?;
         self.table(items, columns)?;
         if more && !self.json {
-            eprintln!("belljar: there are more than these {limit}; --limit N shows more");
+            eprintln!("belljar: showing the first {limit} entries; use --limit N for more");
         }
         Ok(())
     }
@@ -229,26 +228,26 @@ impl From<ClientError> for CliError {
             ClientError::Unreachable { .. }
             | ClientError::Interrupted { .. }
             | ClientError::UnexpectedResponse { .. } => Self::internal(error.to_string()),
-            ClientError::Problem(refusal) => problem_error(&refusal),
+            ClientError::Problem(problem) => problem_error(&problem),
         }
     }
 }
 
-fn problem_error(refusal: &ApiProblem) -> CliError {
-    let details = refusal.errors.iter().filter_map(|wrong| detail_line(refusal, wrong)).collect();
-    let exit = if refusal.status < 500 { EXIT_REJECTED } else { EXIT_INTERNAL };
-    CliError { message: refusal.to_string(), details, exit }
+fn problem_error(problem: &ApiProblem) -> CliError {
+    let details = problem.errors.iter().filter_map(|detail| detail_line(problem, detail)).collect();
+    let exit = if problem.status < 500 { EXIT_REJECTED } else { EXIT_INTERNAL };
+    CliError { message: problem.to_string(), details, exit }
 }
 
 /// Returns the line of a detail that the error message does not contain yet.
-fn detail_line(refusal: &ApiProblem, wrong: &ApiProblemDetail) -> Option<String> {
-    let at = match (wrong.line, wrong.column, &wrong.path) {
+fn detail_line(problem: &ApiProblem, detail: &ApiProblemDetail) -> Option<String> {
+    let at = match (detail.line, detail.column, &detail.path) {
         (Some(line), Some(column), _) => format!("{line}:{column}: "),
-        _ if refusal.detail.contains(&wrong.message) => return None,
+        _ if problem.detail.contains(&detail.message) => return None,
         (_, _, Some(path)) => format!("{path}: "),
         _ => String::new(),
     };
-    let hint = wrong.hint.as_ref().filter(|_| wrong.hint != refusal.hint);
+    let hint = detail.hint.as_ref().filter(|_| detail.hint != problem.hint);
     let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
-    Some(format!("{at}{}{hint}", wrong.message))
+    Some(format!("{at}{}{hint}", detail.message))
 }

@@ -54,36 +54,39 @@ impl RequestArgs {
     }
 }
 
-/// Reads at most `most` bytes and rejects larger input without reading it: a device may be endless.
-pub(super) fn read_bounded(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
+/// Reads at most `max` bytes and rejects larger input without reading it: a device may be endless.
+pub(super) fn read_bounded(from: impl Read, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    from.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        let message = format!("it has more than {most} bytes");
+    from.take(max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        let message = format!("larger than the maximum of {max} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)
 }
 
 fn parse_seconds(text: &str) -> Result<u64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_owned())?;
     let millis = (seconds * 1000.0).round();
     if (1.0..=1e15).contains(&millis) {
         Ok(millis as u64)
     } else {
-        Err("must be more than zero".to_owned())
+        Err("must be greater than zero".to_owned())
     }
 }
 
 fn parse_mib(text: &str) -> Result<u64, String> {
-    let mib: u64 = text.parse().map_err(|_| "not a whole number of MiB above zero".to_owned())?;
-    mib.checked_mul(1024 * 1024).filter(|bytes| *bytes > 0).ok_or("must be more than zero".into())
+    let mib: u64 =
+        text.parse().map_err(|_| "must be a whole number of MiB, at least 1".to_owned())?;
+    mib.checked_mul(1024 * 1024)
+        .filter(|bytes| *bytes > 0)
+        .ok_or("must be greater than zero".into())
 }
 
 pub(super) fn read_input(path: &Path) -> Result<InputFile, CliError> {
     let failed = |reason: &str| CliError::usage(format!("--file {}: {reason}", path.display()));
     let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| failed("has no name that can be used"))?.to_owned();
+    let name = name.ok_or_else(|| failed("the file name is not UTF-8 text"))?.to_owned();
     let content = fs::read(path).map_err(|error| failed(&error.to_string()))?;
     Ok(InputFile { name, content: content.into() })
 }

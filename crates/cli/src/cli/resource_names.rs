@@ -68,7 +68,7 @@ impl ResourceKind {
         Some((item[id].as_str()?.to_owned(), item[name].as_str()?.to_owned()))
     }
 
-    /// What is over keeps its name, and is known by its id alone.
+    /// Whether the resource has ended: it keeps its name, but only its id finds it.
     fn is_ended(self, item: &Value) -> bool {
         match self {
             Self::Key => !item["revoked_at"].is_null(),
@@ -97,10 +97,10 @@ impl ApiClient {
         match (ids.next(), ids.next()) {
             (Some(id), None) => Ok(id),
             (Some(_), Some(_)) => Err(CliError::rejected(format!(
-                "more than one {word} is called {given:?} (`belljar {verb} ls` shows their ids)"
+                "more than one {word} has the name {given:?}; use its id (see `belljar {verb} ls`)"
             ))),
             (None, _) => Err(CliError::rejected(format!(
-                "there is no {word} called {given:?} (`belljar {verb} ls` shows those that you see)"
+                "no {word} with the name {given:?} (see `belljar {verb} ls`)"
             ))),
         }
     }

@@ -153,7 +153,9 @@ struct InjectArgs {
 
 fn parse_client(text: &str) -> Result<ClientKind, String> {
     let known = ClientKind::ALL.into_iter().find(|client| client.name() == text);
-    known.ok_or_else(|| format!("there are {}", ClientKind::ALL.map(ClientKind::name).join(", ")))
+    known.ok_or_else(|| {
+        format!("must be one of {}", ClientKind::ALL.map(ClientKind::name).join(", "))
+    })
 }
 
 impl InjectArgs {
@@ -162,7 +164,7 @@ impl InjectArgs {
         if let Some(header) = self.header {
             // Split at the last colon: a host may have a port, and a header name has no colon.
             let (host, name) = header.rsplit_once(':').ok_or_else(|| {
-                CliError::usage("--header is a host and a header, as api.example.com:X-Api-Key")
+                CliError::usage("--header must be HOST:HEADER, such as api.example.com:X-Api-Key")
             })?;
             let header = json!({
                 "host": host,
@@ -190,16 +192,15 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
             remote.show(ApiRequest::get(secret_path(remote, &secret).await?)).await
         }
         Command::Get { secret } => Err(CliError::usage(format!(
-            "a value is written and never read again; `belljar secret show {secret}` shows \
-             everything else"
+            "the value of a secret cannot be read; `belljar secret show {secret}` shows its metadata"
         ))),
         Command::Rm { secret } => {
             let call = ApiRequest::delete(secret_path(remote, &secret).await?);
-            remote.send_and_report(call, &format!("{secret} is gone")).await
+            remote.send_and_report(call, &format!("secret {secret} deleted")).await
         }
         Command::Rotate => {
             let call = ApiRequest::post("/v1/secrets/rotate");
-            remote.send_and_report(call, "all secrets are sealed with a new key").await
+            remote.send_and_report(call, "re-encrypted all secrets with a new key").await
         }
     })
 }
@@ -212,8 +213,7 @@ async fn secret_path(remote: &Remote, secret: &str) -> Result<String, CliError> 
 async fn set_secret(remote: &Remote, secret: SetSecretArgs) -> Result<(), CliError> {
     if !secret.values.is_empty() || secret.name.contains('=') {
         return Err(CliError::usage(
-            "a value is not an argument, where everybody on this machine can see it: name a file \
-             with --file, or give it to standard input (and if it is of use to anybody, change it now)",
+            "secret values are not accepted as arguments, because other users of this machine can see them: use --file or standard input (and replace the value if it is real)",
         ));
     }
     let inject = secret.inject.json()?;
@@ -251,7 +251,7 @@ fn print_secret(remote: &Remote, mut kept: Value) -> Result<(), CliError> {
     }
     let name = kept["name"].as_str().unwrap_or_default().to_owned();
     let how = describe_use(&kept);
-    eprintln!("belljar: {}", terminal::for_stderr(&format!("{name} is kept, and used as {how}")));
+    eprintln!("belljar: {}", terminal::for_stderr(&format!("stored secret {name}, used as {how}")));
     for warning in kept["warnings"].as_array_mut().into_iter().flatten() {
         let message = warning["message"].as_str().unwrap_or_default();
         eprintln!("belljar: {}", terminal::for_stderr(message));
@@ -280,8 +280,8 @@ fn describe_use(secret: &Value) -> String {
     let inject = &secret["inject"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match (&inject["env"], &inject["client"], &inject["header"]) {
-        (Value::String(variable), _, _) => format!("the variable {variable}"),
-        (_, Value::String(client), _) => format!("the credential of {client}"),
+        (Value::String(variable), _, _) => format!("environment variable {variable}"),
+        (_, Value::String(client), _) => format!("credential of {client}"),
         (_, _, header) => format!("{} at {}", text(&header["name"]), text(&header["host"])),
     }
 }
@@ -298,7 +298,7 @@ fn read_value(file: Option<&Path>, name: &str) -> Result<String, CliError> {
         None => read_bounded(io::stdin(), VALUE_BYTES_MAX),
     };
     let bytes = bytes.map_err(|error| wrong(error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|_| wrong("is not text".to_owned()))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("not UTF-8 text".to_owned()))?;
     let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
     Ok(line.filter(|line| !line.contains('\n')).unwrap_or(&text).to_owned())
 }

@@ -163,10 +163,10 @@ mod tests {
     #[test]
     fn the_reference_of_the_server_is_current() {
         let mut page = String::from(
-            "# Options of `belljar serve`\n\nMade from the program itself: \
+            "# Options of `belljar serve`\n\nGenerated from the program: \
              `BELLJAR_REGENERATE=1 cargo test -p belljar-cli --bin belljar reference`\n\n\
-             What is said on the command line goes before the variable, and the variable before the \
-             file that `--config` names.\n\n| option | variable | key in the file | |\n|---|---|---|---|\n",
+             Options of the command line take precedence over environment variables, and these over \
+             the file of `--config`.\n\n| option | variable | key in the file | |\n|---|---|---|---|\n",
         );
         for option in Serve::command().get_arguments().filter(|it| it.get_id() != "help") {
             let long = option.get_long().unwrap();

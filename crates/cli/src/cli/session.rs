@@ -11,7 +11,7 @@ use super::engine_args::{self, EngineArgs};
 use super::images::{self, Image};
 use super::request_args::{self, RequestArgs};
 use super::terminal::{self, TerminalOutput};
-use super::{CliError, progress};
+use super::{CliError, local_engine};
 use engine::{Code, Command, Config, Engine, EntryPoint, Expiry, InputFile, NewSession};
 use input::{CellSource, PromptInput};
 use std::fs::File;
@@ -28,14 +28,13 @@ const NO_EXPIRY: Expiry = Expiry { idle: Duration::MAX, absolute: Duration::MAX 
 /// Maximum size of `%save`: twice the default disk limit of a working directory.
 const SAVE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-const HELP: &str = "\
-Python goes in as it is; a block ends with an empty line, Ctrl-C interrupts, Ctrl-D leaves.
-  %files          what is in the working directory
-  %put PATH       bring a file of yours into it
-  %save NAME      bring a file of it here
-  %save           bring the images that were shown last here
-  %reset          start again with nothing
-  %exit           leave
+const HELP: &str = "Enter Python code. An empty line ends a block, Ctrl-C interrupts, Ctrl-D exits.
+  %files          list the files in the working directory
+  %put PATH       copy a local file into the working directory
+  %save NAME      copy a file from the working directory to this machine
+  %save           save the images that were displayed last
+  %reset          restart the interpreter with an empty state
+  %exit           exit
 ";
 
 #[derive(Debug, clap::Args)]
@@ -71,9 +70,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 fn run_prompt(args: &PromptArgs) -> Result<ExitCode, CliError> {
     if !args.integrations.is_empty() {
         return Err(CliError::usage(
-            "a prompt runs here and has no network, and integrations are of a server: open a \
-             session there with `belljar session new --integration NAME`, and run code in it with \
-             `belljar exec --session ID`",
+            "a local prompt has no network access: open a session on a server with `belljar session new --integration NAME`, and run code in it with `belljar exec --session ID`",
         ));
     }
     let (files, limits) = (args.request.files()?, args.request.limits()?);
@@ -83,7 +80,10 @@ fn run_prompt(args: &PromptArgs) -> Result<ExitCode, CliError> {
     let mut session = runtime.block_on(PromptSession::open(config, args, files, limits))?;
     let mut input = CellSource::open(&history)?;
     if input.is_terminal() {
-        println!("A sandbox of the environment `{}`; %help says more.", session.environment);
+        println!(
+            "Python prompt in a sandbox (environment `{}`). Type %help for help.",
+            session.environment
+        );
     }
     while let Some(entered) = input.next_input(&runtime)? {
         match entered {
@@ -121,9 +121,8 @@ impl PromptSession {
         files: Vec<InputFile>,
         limits: LimitsRequest,
     ) -> Result<Self, Error> {
-        let engine = Engine::start(config);
         let environment = args.engine.environment().to_owned();
-        engine.prepare(&environment, progress::progress_printer()).await?;
+        let (engine, _) = local_engine::start(config, &environment).await?;
         let request = NewSession { limits, ..NewSession::new(&environment) };
         let id = engine.open(request).await?.id;
         for InputFile { name, content } in files {
@@ -142,7 +141,7 @@ impl PromptSession {
         let mut screen = TerminalOutput::new();
         match self.run_cell_on(&mut screen, text).await {
             Ok(()) => {}
-            Err(fault) => screen.print_note(&format!("belljar: {fault}")),
+            Err(error) => screen.print_note(&format!("belljar: {error}")),
         }
         screen.end_line();
     }
@@ -179,7 +178,7 @@ impl PromptSession {
         }?;
         screen.show_outcome(&finished.execution);
         for image in &images {
-            screen.print_note(&format!("belljar: {image}, kept with %save"));
+            screen.print_note(&format!("belljar: {image}; save it with %save"));
         }
         if !images.is_empty() {
             self.images = images;
@@ -200,7 +199,7 @@ impl PromptSession {
             ("%save", "") => self.save_images(),
             ("%save", name) => self.save_file(name).await,
             ("%put", path) if !path.is_empty() => self.upload_file(Path::new(path)).await,
-            _ => Err(CliError::usage(format!("{line} is not known here; %help lists what is"))),
+            _ => Err(CliError::usage(format!("unknown command {line}; type %help for the list"))),
         };
         if let Err(failure) = done {
             eprintln!("belljar: {}", terminal::for_stderr(&failure.to_string()));
@@ -222,7 +221,7 @@ impl PromptSession {
     async fn reset(&mut self) -> Result<(), CliError> {
         let generation = self.engine.reset(self.id).await?;
         self.images.clear();
-        eprintln!("belljar: a new interpreter, with nothing in it (generation {generation})");
+        eprintln!("belljar: restarted with an empty state (generation {generation})");
         Ok(())
     }
 
@@ -230,7 +229,7 @@ impl PromptSession {
         let InputFile { name, content } = request_args::read_input(path)?;
         let size = self.engine.write_file(self.id, name.clone(), content.into_reader()).await?;
         let shown = terminal::sanitize_plain(&name);
-        eprintln!("belljar: {shown} ({size} bytes) is in the working directory");
+        eprintln!("belljar: copied {shown} ({size} bytes) into the working directory");
         Ok(())
     }
 
@@ -238,7 +237,7 @@ impl PromptSession {
         let (file, size) = self.engine.open_file(self.id, name.to_owned()).await?;
         if size > SAVE_BYTES_MAX {
             let message =
-                format!("{name} has {size} bytes, more than the {SAVE_BYTES_MAX} of %save");
+                format!("{name} has {size} bytes; the maximum of %save is {SAVE_BYTES_MAX}");
             return Err(CliError::usage(message));
         }
         // Checked by the engine to be a plain relative path; here only its last part counts.
@@ -248,7 +247,7 @@ impl PromptSession {
 
     fn save_images(&self) -> Result<(), CliError> {
         if self.images.is_empty() {
-            return Err(CliError::usage("no image was shown yet"));
+            return Err(CliError::usage("no image was displayed yet"));
         }
         for image in &self.images {
             write_new_file(&image.free_name_in(Path::new("")), image.content.as_slice())?;
@@ -263,7 +262,7 @@ fn write_new_file(path: &Path, content: impl Read) -> Result<(), CliError> {
     let written = File::create_new(path).and_then(|mut file| io::copy(&mut content, &mut file));
     let shown = terminal::sanitize_plain(&path.display().to_string());
     let size =
-        written.map_err(|error| CliError::usage(format!("{shown} cannot be written: {error}")))?;
+        written.map_err(|error| CliError::usage(format!("cannot write {shown}: {error}")))?;
     eprintln!("belljar: saved {shown} ({size} bytes)");
     Ok(())
 }

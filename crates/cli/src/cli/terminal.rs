@@ -72,9 +72,9 @@ impl TerminalOutput {
         for line in round.code.trim_end().lines() {
             self.print_note(&format!("    {line}"));
         }
-        for said in [&round.stdout, &round.stderr] {
-            if !said.trim().is_empty() {
-                self.print_note(said.trim_end());
+        for output in [&round.stdout, &round.stderr] {
+            if !output.trim().is_empty() {
+                self.print_note(output.trim_end());
             }
         }
         round.error.iter().for_each(|error| self.print_note(&format!("failed: {error}")));

@@ -19,7 +19,7 @@ const COLUMNS: &[Column] = &[
     ("changed", "/updated_at"),
 ];
 const FILE_COLUMNS: &[Column] = &[("name", "/name"), ("size", "/size")];
-/// What stands in the path of a URL as it is.
+/// Characters that are percent-encoded in the path of a URL.
 const PATH_ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
 
@@ -177,11 +177,11 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
             remote.show(ApiRequest::patch(volume_path(remote, &volume).await?).json(&change)).await
         }
         Command::Rm { volume, path } => {
-            let (place, said) = match &path {
+            let (url_path, name) = match &path {
                 Some(path) => (file_path(remote, &volume, path).await?, path),
                 None => (volume_path(remote, &volume).await?, &volume),
             };
-            remote.send_and_report(ApiRequest::delete(place), &format!("{said} is gone")).await
+            remote.send_and_report(ApiRequest::delete(url_path), &format!("{name} deleted")).await
         }
     })
 }
@@ -206,9 +206,10 @@ async fn put_file(
 ) -> Result<(), CliError> {
     let unreadable = |reason: String| CliError::usage(format!("{}: {reason}", file.display()));
     let name = file.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-    let path = path.or(name).ok_or_else(|| unreadable("has no name to be called by".to_owned()))?;
+    let path =
+        path.or(name).ok_or_else(|| unreadable("the file name is not UTF-8 text".to_owned()))?;
     let bytes = std::fs::read(file).map_err(|error| unreadable(error.to_string()))?;
-    let place = file_path(remote, volume, &path).await?;
-    let call = ApiRequest::put(place).bytes("application/octet-stream", bytes);
-    remote.send_and_report(call, &format!("{path} is there")).await
+    let url_path = file_path(remote, volume, &path).await?;
+    let call = ApiRequest::put(url_path).bytes("application/octet-stream", bytes);
+    remote.send_and_report(call, &format!("wrote {path}")).await
 }

@@ -3,7 +3,7 @@
 use super::{ClientError, read_error};
 use reqwest::Response;
 
-/// More than any event of ours has; a stream without an end of line is not ours.
+/// Maximum size of an event: larger than any event of a Belljar server.
 const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 #[derive(Debug)]

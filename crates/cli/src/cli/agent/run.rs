@@ -74,7 +74,7 @@ impl RunRequestArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    wish: RunRequestArgs,
+    request: RunRequestArgs,
 
     #[command(flatten)]
     models: ModelArgs,
@@ -95,20 +95,22 @@ pub(super) fn main(args: Args, remote: &RemoteArgs) -> Result<ExitCode, CliError
     if remote.is_named() {
         args.models.warn_if_server();
         let client = remote.connect()?;
-        let task = AgentRunClient { client: &client, request: &args.wish, json: remote.json };
+        let task = AgentRunClient { client: &client, request: &args.request, json: remote.json };
         return runtime.block_on(task.run()).map(|result| exit_code(&result));
     }
-    if args.wish.agent.is_some() || args.wish.sandbox.is_some() {
-        let message = "agents and sessions are a server's; name one with --server or BELLJAR_URL";
+    if args.request.agent.is_some() || args.request.sandbox.is_some() {
+        let message = "agents and sessions require a server; set --server or BELLJAR_URL";
         return Err(CliError::usage(message));
     }
     runtime.block_on(async {
-        let own = EmbeddedService::start(&args.engine, Vec::new(), args.models.settings()?).await?;
-        own.service.prepare_environment(progress::progress_printer()).await?;
-        let client = own.client()?;
-        let ran =
-            AgentRunClient { client: &client, request: &args.wish, json: remote.json }.run().await;
-        own.service.stop(DRAIN_TIME).await;
+        let embedded =
+            EmbeddedService::start(&args.engine, Vec::new(), args.models.settings()?).await?;
+        embedded.service.prepare_environment(progress::progress_printer()).await?;
+        let client = embedded.client()?;
+        let ran = AgentRunClient { client: &client, request: &args.request, json: remote.json }
+            .run()
+            .await;
+        embedded.service.stop(DRAIN_TIME).await;
         ran.map(|result| exit_code(&result))
     })
 }
@@ -146,23 +148,23 @@ impl AgentRunClient<'_> {
 
     /// Returns the request, and the path of its result.
     async fn build_request(&self, documents: Vec<Value>) -> Result<(ApiRequest, String), CliError> {
-        let wish = self.request;
-        let Some(agent) = &wish.agent else {
+        let request = self.request;
+        let Some(agent) = &request.agent else {
             let body = json!({
-                "request": wish.request,
+                "request": request.request,
                 "document_ids": documents,
-                "context": wish.context,
-                "sandbox_id": wish.sandbox,
-                "max_rounds": wish.max_rounds,
+                "context": request.context,
+                "sandbox_id": request.sandbox,
+                "max_rounds": request.max_rounds,
             });
             return Ok((ApiRequest::post(CODE_EXECUTION).json(&body), CODE_EXECUTION.to_owned()));
         };
         let path = self.client.resolve_path(ResourceKind::Agent, agent).await?;
         let body = json!({
-            "message": wish.request,
-            "messages": wish.replies(),
+            "message": request.request,
+            "messages": request.replies(),
             "document_ids": documents,
-            "cursor": wish.cursor,
+            "cursor": request.cursor,
         });
         Ok((ApiRequest::post(format!("{path}/run")).json(&body), format!("{path}/runs")))
     }
@@ -188,11 +190,11 @@ impl AgentRunClient<'_> {
             shown.screen.print_note(&format!("belljar: {hint}"));
         }
         for file in result_files(result) {
-            let place = match &self.request.out {
+            let hint = match &self.request.out {
                 Some(out) => format!("in {}", out.display()),
-                None => "kept with --out DIR".to_owned(),
+                None => "save it with --out DIR".to_owned(),
             };
-            shown.screen.print_note(&format!("belljar: {} ({place})", file.name));
+            shown.screen.print_note(&format!("belljar: {} ({hint})", file.name));
         }
         self.print_approvals(shown, result);
         let session = result["sandbox_id"].as_str().map(|id| format!(", session {id}"));
@@ -215,15 +217,17 @@ impl AgentRunClient<'_> {
         for action in actions {
             let (id, asked) = (text(&action["actionId"]), &action["toolConfirmation"]);
             let (tool, arguments) = (text(&asked["toolName"]), &asked["toolArguments"]);
-            shown.screen.print_note(&format!("belljar: it asks to run {tool} {arguments}: {id}"));
+            shown
+                .screen
+                .print_note(&format!("belljar: approval required for {tool} {arguments}: {id}"));
             allowed.push_str(&format!(" --allow {id}"));
             others.push(format!("`belljar approvals allow {id}`"));
         }
+        shown
+            .screen
+            .print_note(&format!("belljar: to allow it, run `{allowed}`; use --deny to deny it"));
         shown.screen.print_note(&format!(
-            "belljar: let it with `{allowed}`; --deny instead of --allow refuses"
-        ));
-        shown.screen.print_note(&format!(
-            "belljar: or somebody else does with {}, and it goes on with `{on}`",
+            "belljar: or another person allows it with {}; then continue with `{on}`",
             others.join(", ")
         ));
     }

@@ -52,14 +52,14 @@ pub(super) async fn show(remote: &Remote, args: ShowAgentArgs) -> Result<(), Cli
     let is_run = format.is_some() || output.is_some();
     match what.parse::<ExecutionId>() {
         Ok(id) if is_run || !is_agent(remote, id).await? => {
-            let usual = if remote.json { RunFormat::Json } else { RunFormat::Text };
-            let format = format.unwrap_or(usual);
+            let default_format = if remote.json { RunFormat::Json } else { RunFormat::Text };
+            let format = format.unwrap_or(default_format);
             let call = ApiRequest::get(format!("/v1/executions/{id}/trace"));
-            let told = remote.client.text(call.query("format", Some(format.name()))).await?;
-            write_output(&told, format, output.as_deref())
+            let trace = remote.client.text(call.query("format", Some(format.name()))).await?;
+            write_output(&trace, format, output.as_deref())
         }
         Err(_) if is_run => {
-            let message = "--format and --output are for a run, which is named by its id";
+            let message = "--format and --output require the id of a run";
             Err(CliError::usage(message))
         }
         _ => {
@@ -77,7 +77,7 @@ async fn is_agent(remote: &Remote, id: ExecutionId) -> Result<bool, ClientError>
     match remote.client.send(ApiRequest::get(format!("{}/{id}", ResourceKind::Agent.path()))).await
     {
         Ok(_) => Ok(true),
-        Err(ClientError::Problem(refusal)) if refusal.status == NOT_FOUND => Ok(false),
+        Err(ClientError::Problem(problem)) if problem.status == NOT_FOUND => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -91,8 +91,8 @@ fn write_output(text: &str, format: RunFormat, output: Option<&Path>) -> Result<
         };
         return print_record(shown.trim_end());
     };
-    let failed = |error| CliError::internal(format!("{} was not written: {error}", path.display()));
+    let failed = |error| CliError::internal(format!("cannot write {}: {error}", path.display()));
     std::fs::write(path, text).map_err(failed)?;
-    eprintln!("belljar: the run is in {}", path.display());
+    eprintln!("belljar: wrote the run to {}", path.display());
     Ok(())
 }

@@ -56,9 +56,9 @@ pub(super) struct Args {
 }
 
 fn parse_pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("has no `=`")?;
+    let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE")?;
     if name.is_empty() {
-        return Err("has no name before `=`".to_owned());
+        return Err("must be NAME=VALUE".to_owned());
     }
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -66,7 +66,7 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     let document = OpenApiDocument::embedded();
     let operation = document.find_operation(&args.operation)?;
-    let said = RequestInput {
+    let input = RequestInput {
         params: args.params,
         fields: args.fields,
         headers: args.headers,
@@ -74,7 +74,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         files: args.files,
         validate: !args.no_validate,
     };
-    let call = build_request(&document, &operation, said)?;
+    let call = build_request(&document, &operation, input)?;
     let client = args.server.connect()?;
     engine_args::build_runtime()?.block_on(send(&client, call, args.out.as_deref()))?;
     Ok(ExitCode::SUCCESS)
@@ -124,11 +124,13 @@ async fn print_response(answer: Response) -> Result<(), CliError> {
     }
     if !bytes.is_empty() && io::stdout().is_terminal() {
         let size = bytes.len();
-        let message = format!("the answer is a file of {size} bytes, and nothing for a terminal");
-        return Err(CliError::usage(format!("{message} (--out FILE keeps it)")));
+        let message = format!(
+            "the response is a binary file of {size} bytes and is not printed to a terminal"
+        );
+        return Err(CliError::usage(format!("{message} (save it with --out FILE)")));
     }
     let written = io::stdout().write_all(&bytes);
-    written.map_err(|error| CliError::internal(format!("the answer could not be written: {error}")))
+    written.map_err(|error| CliError::internal(format!("cannot write the response: {error}")))
 }
 
 async fn save_response(mut answer: Response, path: &Path) -> Result<(), CliError> {

@@ -42,12 +42,12 @@ impl OpenApiDocument {
         paths
             .flat_map(|(path, item)| {
                 METHODS.into_iter().filter_map(move |method| {
-                    let said = item.get(method)?;
+                    let definition = item.get(method)?;
                     Some(ApiOperation {
-                        id: said["operationId"].as_str()?,
+                        id: definition["operationId"].as_str()?,
                         method,
                         path,
-                        definition: said,
+                        definition,
                     })
                 })
             })
@@ -68,9 +68,9 @@ impl OpenApiDocument {
             .max_by(|one, other| one.1.total_cmp(&other.1));
         let hint = match nearest {
             Some((known, _)) => format!("did you mean {known}?"),
-            None => "`belljar api ls` lists what there is".to_owned(),
+            None => "`belljar api ls` lists all operations".to_owned(),
         };
-        Err(CliError::usage(format!("there is no operation {id:?} ({hint})")))
+        Err(CliError::usage(format!("unknown operation {id:?} ({hint})")))
     }
 
     /// Resolves a `$ref`.
@@ -95,12 +95,12 @@ impl<'a> ApiOperation<'a> {
     pub(super) fn parameters(&self) -> Vec<ApiParameter<'a>> {
         let given = self.definition["parameters"].as_array().into_iter().flatten();
         given
-            .filter_map(|said| {
+            .filter_map(|definition| {
                 Some(ApiParameter {
-                    name: said["name"].as_str()?,
-                    location: said["in"].as_str()?,
-                    required: said["required"].as_bool().unwrap_or_default(),
-                    definition: said,
+                    name: definition["name"].as_str()?,
+                    location: definition["in"].as_str()?,
+                    required: definition["required"].as_bool().unwrap_or_default(),
+                    definition,
                 })
             })
             .collect()
@@ -138,8 +138,8 @@ mod tests {
         let document = OpenApiDocument::embedded();
         assert_eq!(document.find_operation("createAiTool").unwrap().path, "/v1/tools");
         let slip = document.find_operation("createaitol").unwrap_err().to_string();
-        assert_eq!(slip, "there is no operation \"createaitol\" (did you mean createAiTool?)");
+        assert_eq!(slip, "unknown operation \"createaitol\" (did you mean createAiTool?)");
         let none = document.find_operation("zzz").unwrap_err().to_string();
-        assert!(none.ends_with("(`belljar api ls` lists what there is)"), "{none}");
+        assert!(none.ends_with("(`belljar api ls` lists all operations)"), "{none}");
     }
 }

@@ -43,21 +43,20 @@ pub(super) struct InputBody {
 pub(super) fn build_request(
     document: &OpenApiDocument,
     operation: &ApiOperation<'_>,
-    said: RequestInput,
+    input: RequestInput,
 ) -> Result<ApiRequest, CliError> {
     let mut plan =
-        ApiRequestBuilder { document, operation, validate: said.validate, problems: Vec::new() };
+        ApiRequestBuilder { document, operation, validate: input.validate, problems: Vec::new() };
     let method = operation.method.to_uppercase().parse().unwrap_or(Method::GET);
     let mut call = ApiRequest::new(method, operation.path);
-    plan.parameters(&mut call, &said.params)?;
-    call.headers.extend(parse_headers(&said.headers)?);
-    call.body = plan.body(said.body, &said.fields, said.files)?;
+    plan.parameters(&mut call, &input.params)?;
+    call.headers.extend(parse_headers(&input.headers)?);
+    call.body = plan.body(input.body, &input.fields, input.files)?;
     if plan.problems.is_empty() {
         return Ok(call);
     }
     let message = format!(
-        "this is not what {} takes (`belljar api describe {}` says what it does, and --no-validate \
-         sends it all the same)",
+        "invalid request for {} (see `belljar api describe {}`, or send it anyway with --no-validate)",
         operation.id, operation.id
     );
     Err(CliError { details: plan.problems, ..CliError::usage(message) })
@@ -105,7 +104,7 @@ impl ApiRequestBuilder<'_> {
             if given.iter().any(|(name, _)| name == parameter.name) {
                 continue;
             }
-            let message = format!("--param {}=… is missing", parameter.name);
+            let message = format!("--param {}=VALUE is required", parameter.name);
             if parameter.location == "path" {
                 return Err(CliError::usage(message));
             }
@@ -117,8 +116,8 @@ impl ApiRequestBuilder<'_> {
     fn check(&mut self, parameter: &ApiParameter<'_>, text: &str) {
         let schema = &parameter.definition["schema"];
         let value = self.document.parse_value(text, schema);
-        for wrong in self.document.validate(&value, schema) {
-            self.add_problem(format!("--param {}: {}", parameter.name, wrong.message()));
+        for mismatch in self.document.validate(&value, schema) {
+            self.add_problem(format!("--param {}: {}", parameter.name, mismatch.message()));
         }
     }
 
@@ -134,7 +133,9 @@ impl ApiRequestBuilder<'_> {
         if given.is_none() && fields.is_empty() {
             let needed = self.operation.definition["requestBody"]["required"] == true;
             if needed {
-                self.add_problem("a body is missing: --body, --field or --file".to_owned());
+                self.add_problem(
+                    "the request needs a body: use --body, --field or --file".to_owned(),
+                );
             }
             return Ok(ApiRequestBody::Empty);
         }
@@ -148,11 +149,11 @@ impl ApiRequestBuilder<'_> {
 
     fn form(&mut self, more: bool, files: Vec<PathBuf>) -> Result<ApiRequestBody, CliError> {
         if more {
-            return Err(CliError::usage("--file is the whole body; there is no --body beside it"));
+            return Err(CliError::usage("--file cannot be combined with --body or --field"));
         }
         if self.operation.body(FORM).is_none() {
-            let hint = "a file as it is: --body @PATH";
-            self.add_problem(format!("{} takes no --file ({hint})", self.operation.id));
+            let hint = "to send the bytes of a file, use --body @PATH";
+            self.add_problem(format!("{} does not accept --file ({hint})", self.operation.id));
         }
         Ok(ApiRequestBody::Files(files))
     }
@@ -180,24 +181,24 @@ impl ApiRequestBuilder<'_> {
         let mut value = match parsed {
             Ok(value) => value,
             Err(error) if self.validate || !fields.is_empty() => {
-                let hint = "a file is named by @PATH";
+                let hint = "to read a file, use @PATH";
                 return Err(CliError::usage(format!("the body is not JSON: {error} ({hint})")));
             }
             Err(_) => return Ok(ApiRequestBody::Bytes { kind: JSON.to_owned(), bytes }),
         };
         if !fields.is_empty() {
             let Value::Object(object) = &mut value else {
-                return Err(CliError::usage("--field needs a body that is an object"));
+                return Err(CliError::usage("--field requires a JSON object as the body"));
             };
             self.set_fields(object, fields, schema.unwrap_or(&Value::Null));
             bytes = value.to_string().into_bytes();
         }
         match schema {
             Some(schema) => {
-                let wrongs = self.document.validate(&value, schema);
-                wrongs.iter().for_each(|wrong| self.add_problem(wrong.to_string()));
+                let problems = self.document.validate(&value, schema);
+                problems.iter().for_each(|mismatch| self.add_problem(mismatch.to_string()));
             }
-            None => self.add_problem(format!("{} takes no JSON", self.operation.id)),
+            None => self.add_problem(format!("{} does not accept JSON", self.operation.id)),
         }
         Ok(ApiRequestBody::Bytes { kind: JSON.to_owned(), bytes })
     }
@@ -219,15 +220,17 @@ impl ApiRequestBuilder<'_> {
 fn unknown_parameter(name: &str, known: &[ApiParameter<'_>]) -> String {
     let names: Vec<&str> = known.iter().map(|parameter| parameter.name).collect();
     match names.as_slice() {
-        [] => format!("--param {name}: there are no parameters"),
-        names => format!("--param {name}: is not known here; there are {}", names.join(", ")),
+        [] => format!("--param {name}: the operation has no parameters"),
+        names => format!("--param {name}: unknown parameter; use one of {}", names.join(", ")),
     }
 }
 
 /// A value cannot be anything but one part of a path: nothing, `.` and `..` would be more or less.
 fn fill_path(path: &str, name: &str, value: &str) -> Result<String, CliError> {
     if matches!(value, "" | "." | "..") {
-        return Err(CliError::usage(format!("--param {name}: {value:?} is not a part of a path")));
+        return Err(CliError::usage(format!(
+            "--param {name}: {value:?} is not a valid path segment"
+        )));
     }
     let encoded = utf8_percent_encode(value, PATH_ENCODED).to_string();
     Ok(path.replace(&format!("{{{name}}}"), &encoded))
@@ -236,12 +239,12 @@ fn fill_path(path: &str, name: &str, value: &str) -> Result<String, CliError> {
 fn parse_headers(given: &[(String, String)]) -> Result<HeaderMap, CliError> {
     let mut headers = HeaderMap::new();
     for (name, value) in given {
-        let wrong = || CliError::usage(format!("{name:?} with this value is not a header"));
-        let header = name.parse::<HeaderName>().map_err(|_| wrong())?;
-        let value = value.parse::<HeaderValue>().map_err(|_| wrong())?;
+        let mismatch = || CliError::usage(format!("invalid header {name:?}"));
+        let header = name.parse::<HeaderName>().map_err(|_| mismatch())?;
+        let value = value.parse::<HeaderValue>().map_err(|_| mismatch())?;
         if header == reqwest::header::AUTHORIZATION {
             let hint = "set BELLJAR_API_KEY, or use --key-file";
-            return Err(CliError::usage(format!("a key is not an argument: {hint}")));
+            return Err(CliError::usage(format!("API keys are not accepted as arguments: {hint}")));
         }
         headers.insert(header, value);
     }
@@ -262,14 +265,14 @@ mod tests {
         Some(InputBody { extension: None, bytes: text.as_bytes().to_vec() })
     }
 
-    fn planned(operation: &str, said: RequestInput) -> Result<ApiRequest, CliError> {
+    fn planned(operation: &str, input: RequestInput) -> Result<ApiRequest, CliError> {
         let document = OpenApiDocument::embedded();
         let operation = document.find_operation(operation)?;
-        build_request(&document, &operation, RequestInput { validate: true, ..said })
+        build_request(&document, &operation, RequestInput { validate: true, ..input })
     }
 
-    fn wrongs(operation: &str, said: RequestInput) -> Vec<String> {
-        let failure = planned(operation, said).unwrap_err();
+    fn problems(operation: &str, input: RequestInput) -> Vec<String> {
+        let failure = planned(operation, input).unwrap_err();
         assert_eq!(failure.exit, crate::cli::EXIT_USAGE);
         failure.details
     }
@@ -309,10 +312,10 @@ mod tests {
     #[test]
     fn everything_that_is_wrong_is_said_at_once() {
         let params = vec![pair("limit", "many"), pair("colour", "red")];
-        let wrongs = wrongs("listAiTools", RequestInput { params, ..RequestInput::default() });
-        assert_eq!(wrongs.len(), 2, "{wrongs:?}");
-        assert!(wrongs[0].starts_with("--param limit: must be integer"), "{wrongs:?}");
-        assert!(wrongs[1].starts_with("--param colour: is not known here"), "{wrongs:?}");
+        let problems = problems("listAiTools", RequestInput { params, ..RequestInput::default() });
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(problems[0].starts_with("--param limit: must be integer"), "{problems:?}");
+        assert!(problems[1].starts_with("--param colour: unknown parameter"), "{problems:?}");
     }
 
     #[test]
@@ -327,9 +330,9 @@ mod tests {
     #[test]
     fn fields_are_put_into_the_body_as_what_the_schema_wants() {
         let fields = vec![pair("code", "12"), pair("limits", "{\"wall_ms\": 5}")];
-        let said =
+        let input =
             RequestInput { fields, body: body("{\"entry\": \"cell\"}"), ..RequestInput::default() };
-        let ApiRequestBody::Bytes { bytes, .. } = planned("execute", said).unwrap().body else {
+        let ApiRequestBody::Bytes { bytes, .. } = planned("execute", input).unwrap().body else {
             panic!("no body");
         };
         let body: Value = serde_json::from_slice(&bytes).unwrap();
@@ -348,12 +351,12 @@ mod tests {
             ("{\"code\": \"1\", \"limits\": {\"wall_ms\": \"5\"}}", "/limits/wall_ms: "),
             ("[]", "the body: "),
         ] {
-            let wrongs =
-                wrongs("execute", RequestInput { body: body(text), ..RequestInput::default() });
-            assert_eq!(wrongs.len(), 1, "{text}: {wrongs:?}");
-            assert!(wrongs[0].starts_with(place), "{text}: {wrongs:?}");
+            let problems =
+                problems("execute", RequestInput { body: body(text), ..RequestInput::default() });
+            assert_eq!(problems.len(), 1, "{text}: {problems:?}");
+            assert!(problems[0].starts_with(place), "{text}: {problems:?}");
         }
-        assert_eq!(wrongs("execute", RequestInput::default()).len(), 1);
+        assert_eq!(problems("execute", RequestInput::default()).len(), 1);
         assert!(
             planned("execute", RequestInput { body: body("{"), ..RequestInput::default() })
                 .is_err()
@@ -364,15 +367,15 @@ mod tests {
     fn who_does_not_want_to_be_held_up_is_not() {
         let document = OpenApiDocument::embedded();
         let operation = document.find_operation("execute").unwrap();
-        let said = RequestInput { body: body("{\"code\": 1}"), ..RequestInput::default() };
-        assert!(build_request(&document, &operation, said).is_ok());
+        let input = RequestInput { body: body("{\"code\": 1}"), ..RequestInput::default() };
+        assert!(build_request(&document, &operation, input).is_ok());
     }
 
     #[test]
     fn a_python_file_is_sent_as_one() {
         let given = InputBody { extension: Some("py".to_owned()), bytes: b"def".to_vec() };
-        let said = RequestInput { body: Some(given), ..RequestInput::default() };
-        let call = planned("createAiTool", said).unwrap();
+        let input = RequestInput { body: Some(given), ..RequestInput::default() };
+        let call = planned("createAiTool", input).unwrap();
         let bytes = b"def".to_vec();
         assert_eq!(call.body, ApiRequestBody::Bytes { kind: "text/x-python".to_owned(), bytes });
     }

@@ -65,7 +65,7 @@ impl OpenApiSchemaChecker<'_> {
         if !is_of_type(value, &schema["type"]) {
             let wanted = type_names(&schema["type"]).join(" or ");
             return self
-                .add_mismatch(format!("must be {wanted}, and is {}", json_type_name(value)));
+                .add_mismatch(format!("must be {wanted}, but is {}", json_type_name(value)));
         }
         self.check_choice(value, schema);
         for key in ["oneOf", "anyOf"] {
@@ -93,7 +93,7 @@ impl OpenApiSchemaChecker<'_> {
         }
     }
 
-    /// One has to fit. Where none does, what is said is about the one that was most likely meant:
+    /// One of the schemas must match. Otherwise the error is about the one that was most likely meant:
     /// the one that is wrong the deepest, and in the fewest places.
     fn check_branches(&mut self, value: &Value, branches: &[Value]) {
         let depth = |wrong: &SchemaMismatch| wrong.path.matches('/').count();
@@ -132,10 +132,10 @@ impl OpenApiSchemaChecker<'_> {
     }
 
     fn check_array(&mut self, items: &[Value], schema: &Value) {
-        let least = schema["minItems"].as_u64().unwrap_or(0);
-        let most = schema["maxItems"].as_u64().unwrap_or(u64::MAX);
-        if !(least..=most).contains(&(items.len() as u64)) {
-            self.add_mismatch(format!("must have {} items", range_text(least, most)));
+        let min = schema["minItems"].as_u64().unwrap_or(0);
+        let max = schema["maxItems"].as_u64().unwrap_or(u64::MAX);
+        if !(min..=max).contains(&(items.len() as u64)) {
+            self.add_mismatch(format!("must have {} items", range_text(min, max)));
         }
         let first = schema["prefixItems"].as_array().map_or(&[][..], Vec::as_slice);
         for (index, item) in items.iter().enumerate() {
@@ -151,20 +151,20 @@ impl OpenApiSchemaChecker<'_> {
                 "must be an id, such as 0198c0de-0000-7000-8000-000000000000".to_owned(),
             );
         }
-        let least = schema["minLength"].as_u64().unwrap_or(0);
-        let most = schema["maxLength"].as_u64().unwrap_or(u64::MAX);
-        if !(least..=most).contains(&(text.chars().count() as u64)) {
-            self.add_mismatch(format!("must have {} characters", range_text(least, most)));
+        let min = schema["minLength"].as_u64().unwrap_or(0);
+        let max = schema["maxLength"].as_u64().unwrap_or(u64::MAX);
+        if !(min..=max).contains(&(text.chars().count() as u64)) {
+            self.add_mismatch(format!("must have {} characters", range_text(min, max)));
         }
     }
 
     fn check_number(&mut self, number: Option<f64>, schema: &Value) {
         let Some(number) = number else { return };
-        if let Some(least) = schema["minimum"].as_f64().filter(|least| number < *least) {
-            self.add_mismatch(format!("must be at least {least}"));
+        if let Some(min) = schema["minimum"].as_f64().filter(|min| number < *min) {
+            self.add_mismatch(format!("must be at min {min}"));
         }
-        if let Some(most) = schema["maximum"].as_f64().filter(|most| number > *most) {
-            self.add_mismatch(format!("must be at most {most}"));
+        if let Some(max) = schema["maximum"].as_f64().filter(|max| number > *max) {
+            self.add_mismatch(format!("must be at max {max}"));
         }
     }
 
@@ -182,14 +182,14 @@ impl OpenApiSchemaChecker<'_> {
 
 fn unknown_field(known: Option<&Map<String, Value>>) -> String {
     let names: Vec<&str> = known.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-    format!("is not known here; there are {}", names.join(", "))
+    format!("unknown field; use one of {}", names.join(", "))
 }
 
-fn range_text(least: u64, most: u64) -> String {
-    match (least, most) {
-        (least, u64::MAX) => format!("at least {least}"),
-        (0, most) => format!("at most {most}"),
-        (least, most) => format!("{least} to {most}"),
+fn range_text(min: u64, max: u64) -> String {
+    match (min, max) {
+        (min, u64::MAX) => format!("at min {min}"),
+        (0, max) => format!("at max {max}"),
+        (min, max) => format!("{min} to {max}"),
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) fn start_interpreter(outside: &UnsandboxedPython) -> Result<Duration,
     let status = Command::new(&outside.interpreter).args(["-c", "pass"]).status();
     let status = status.map_err(|error| io_failure("python3 -c pass", &error))?;
     let took = started.elapsed();
-    if status.success() { Ok(took) } else { Err(CliError::usage("python3 -c pass has failed")) }
+    if status.success() { Ok(took) } else { Err(CliError::usage("`python3 -c pass` failed")) }
 }
 
 /// A warm interpreter that forks when it is asked.
@@ -53,9 +53,9 @@ impl BaselineInterpreter {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| io_failure("the floor could not be started", &error))?;
+            .map_err(|error| io_failure("cannot start the baseline process", &error))?;
         let (Some(ask), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(CliError::usage("the floor has no pipes"));
+            return Err(CliError::usage("the baseline process has no pipes"));
         };
         let mut floor = Self { process, input: ask, output: BufReader::new(answers) };
         floor.read_line()?;
@@ -64,7 +64,9 @@ impl BaselineInterpreter {
 
     /// One fork and a pipe round trip.
     pub(super) fn sample(&mut self) -> Result<Duration, CliError> {
-        self.input.write_all(b"\n").map_err(|error| io_failure("the floor has ended", &error))?;
+        self.input
+            .write_all(b"\n")
+            .map_err(|error| io_failure("the baseline process exited", &error))?;
         let nanos = self.read_line()?.trim().parse().map_err(|_| CliError::usage("no floor"))?;
         Ok(Duration::from_nanos(nanos))
     }
@@ -72,9 +74,9 @@ impl BaselineInterpreter {
     fn read_line(&mut self) -> Result<String, CliError> {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
-            Ok(0) => Err(CliError::usage("the floor has ended")),
+            Ok(0) => Err(CliError::usage("the baseline process exited")),
             Ok(_) => Ok(line),
-            Err(error) => Err(io_failure("the floor has ended", &error)),
+            Err(error) => Err(io_failure("the baseline process exited", &error)),
         }
     }
 }
@@ -89,7 +91,7 @@ impl Drop for BaselineInterpreter {
 /// The two times that `native.py` prints.
 pub(super) fn run_native(outside: &UnsandboxedPython) -> Result<(u64, u64), CliError> {
     let output = python_command(outside).arg(NATIVE).output();
-    let output = output.map_err(|error| io_failure("Python could not be started", &error))?;
+    let output = output.map_err(|error| io_failure("cannot start Python", &error))?;
     parse_two_numbers(&String::from_utf8_lossy(&output.stdout))
 }
 

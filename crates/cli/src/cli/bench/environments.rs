@@ -100,7 +100,7 @@ fn build_warm(data: &Path, name: &str) -> Result<Figure, CliError> {
     let recipe = known.find(name).map_err(build_error)?;
     let built = known.ensure(&recipe.definition, None, &mut |_| ()).map_err(build_error)?;
     let (UvSource::OnPath(uv) | UvSource::Fetched(uv)) = known.uv_source() else {
-        return Err(CliError::internal("there is no uv to compare with"));
+        return Err(CliError::internal("uv is required for the comparison; install it"));
     };
     let (mut ours, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..BUILDS {
@@ -146,7 +146,7 @@ fn run_program(program: &mut Program) -> Result<(), CliError> {
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(CliError::internal(format!("uv failed ({status})"))),
-        Err(error) => Err(CliError::internal(format!("uv cannot be started: {error}"))),
+        Err(error) => Err(CliError::internal(format!("cannot start uv: {error}"))),
     }
 }
 

@@ -35,7 +35,7 @@ impl McpProcess {
             .spawn()
             .map_err(|error| CliError::internal(error.to_string()))?;
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(CliError::internal("the agent's pipes are missing"));
+            return Err(CliError::internal("the MCP server has no pipes"));
         };
         let output = BufReader::new(output).lines();
         let mut agent = Self { _process: process, input, output, next: 0 };
@@ -61,7 +61,7 @@ impl McpProcess {
         loop {
             let line = self.output.next_line().await;
             let line = line.map_err(|error| CliError::internal(error.to_string()))?;
-            let line = line.ok_or_else(|| CliError::internal("the agent's server has ended"))?;
+            let line = line.ok_or_else(|| CliError::internal("the MCP server exited"))?;
             let message: Value = serde_json::from_str(&line).unwrap_or_default();
             if message["id"] == self.next {
                 return Ok(message);
@@ -74,7 +74,7 @@ impl McpProcess {
         let answer = self.request("tools/call", call).await?;
         match answer["result"]["structuredContent"]["result"].as_u64() {
             Some(42) => Ok(()),
-            _ => Err(CliError::internal(format!("a wrong answer: {answer}"))),
+            _ => Err(CliError::internal(format!("unexpected response: {answer}"))),
         }
     }
 }

@@ -390,7 +390,7 @@ async fn time_to_first_output(
     match (first, ran.execution.error) {
         (Some(first), None) => Ok(first),
         (_, Some(error)) => Err(CliError::from(error)),
-        (None, None) => Err(CliError::usage("print(1) has printed nothing")),
+        (None, None) => Err(CliError::usage("print(1) printed nothing")),
     }
 }
 

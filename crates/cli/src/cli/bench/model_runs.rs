@@ -54,7 +54,7 @@ async fn run_model(served: &BenchServer) -> Result<Duration, CliError> {
     let took = began.elapsed();
     let whole = result["total_rounds"] == ROUNDS && result["artifacts"][0]["url"].is_string();
     if !whole || result["status"] != "succeeded" {
-        return Err(CliError::internal(format!("a wrong run: {result}")));
+        return Err(CliError::internal(format!("unexpected result: {result}")));
     }
     served.close_session(result["sandbox_id"].as_str().unwrap_or_default()).await?;
     Ok(took)
@@ -67,7 +67,7 @@ async fn execute_codes(served: &BenchServer, codes: &[String]) -> Result<Duratio
         let path = format!("/v1/sessions/{session}/execute");
         let (_, record) = served.post(&path, &json!({"code": code})).await?;
         if record["status"] != "succeeded" {
-            return Err(CliError::internal(format!("a wrong record: {record}")));
+            return Err(CliError::internal(format!("unexpected record: {record}")));
         }
     }
     let took = began.elapsed();

@@ -131,7 +131,7 @@ impl ProxyBench {
         let body = json!({"code": code, "limits": {"wall_ms": WALL_MS}});
         let (_, mut record) = self.server.post(&path, &body).await?;
         let answered = serde_json::from_value(record["value"].take());
-        answered.map_err(|_| CliError::internal(format!("a wrong record: {}", record["error"])))
+        answered.map_err(|_| CliError::internal(format!("unexpected record: {}", record["error"])))
     }
 
     async fn requests(
@@ -181,7 +181,7 @@ impl ProxyBench {
         let (direct, proxied) =
             (self.direct("at_once", AT_ONCE).await?, self.proxied("at_once", host, AT_ONCE).await?);
         let [seconds, errors] = proxied[..] else {
-            return Err(CliError::internal("the client counted nothing"));
+            return Err(CliError::internal("the client printed no result"));
         };
         let seconds = [seconds, direct.first().copied().unwrap_or_default()];
         let [proxied, direct] = seconds.map(|it| format_ms(Duration::from_secs_f64(it)));

@@ -92,7 +92,7 @@ impl BenchServer {
         let (_, session) = self.post("/v1/sessions", asked).await?;
         match session["sandbox_id"].as_str() {
             Some(id) => Ok(id.to_owned()),
-            None => Err(CliError::internal(format!("no session: {session}"))),
+            None => Err(CliError::internal(format!("cannot open a session: {session}"))),
         }
     }
 
@@ -101,7 +101,7 @@ impl BenchServer {
         let (_, record) = self.post(&path, &json!({"code": CODE})).await?;
         match record["value"].as_u64() {
             Some(42) => Ok(()),
-            _ => Err(CliError::internal(format!("a wrong record: {record}"))),
+            _ => Err(CliError::internal(format!("unexpected record: {record}"))),
         }
     }
 
@@ -274,6 +274,6 @@ async fn burst(served: &BenchServer) -> Result<Vec<Figure>, CliError> {
         value: f64::from(results + refused),
         unit: "answered",
         target: FigureTarget::AtLeast(BURST as f64),
-        raw: format!("{results} results, {refused} refused for lack of room"),
+        raw: format!("{results} results, {refused} rejected for lack of capacity"),
     }])
 }

@@ -33,7 +33,7 @@ macro_rules! files {
 pub(super) const EXAMPLES: [Example; 5] = [
     Example {
         name: "sales-analyst",
-        about: "plans, computes, corrects itself, draws",
+        about: "plans, computes, corrects an error, draws a chart",
         message: "How did we do from January to June, by region and product? I would like a chart.",
         specification: text!("sales-analyst", "agent.yaml"),
         script: text!("sales-analyst", "script.yaml"),
@@ -42,7 +42,7 @@ pub(super) const EXAMPLES: [Example; 5] = [
     },
     Example {
         name: "csv-cleaner",
-        about: "mends a table, and invents nothing",
+        about: "cleans a table without inventing values",
         message: "Clean this table of customers.",
         specification: text!("csv-cleaner", "agent.yaml"),
         script: text!("csv-cleaner", "script.yaml"),
@@ -51,7 +51,7 @@ pub(super) const EXAMPLES: [Example; 5] = [
     },
     Example {
         name: "unit-converter",
-        about: "has a tool in the form handle()",
+        about: "uses a tool with a handle() function",
         message: "How many kilometres are 26.2 miles, how hot is 350 °F, and how heavy are 3 stone?",
         specification: text!("unit-converter", "agent.yaml"),
         script: text!("unit-converter", "script.yaml"),
@@ -60,7 +60,7 @@ pub(super) const EXAMPLES: [Example; 5] = [
     },
     Example {
         name: "media-probe",
-        about: "has a tool in the form run()",
+        about: "uses a tool with a run() function",
         message: "What are tone.wav, cover.png and notes.txt?",
         specification: text!("media-probe", "agent.yaml"),
         script: text!("media-probe", "script.yaml"),
@@ -69,7 +69,7 @@ pub(super) const EXAMPLES: [Example; 5] = [
     },
     Example {
         name: "chart-maker",
-        about: "reads a skill, and draws",
+        about: "reads a skill and draws a chart",
         message: "Draw the temperatures of the year.",
         specification: text!("chart-maker", "agent.yaml"),
         script: text!("chart-maker", "script.yaml"),

@@ -1,6 +1,6 @@
 //! Starts a real sandbox and runs code in it that tries what each isolation layer forbids.
 
-use super::super::{progress, terminal};
+use super::super::{local_engine, terminal};
 use super::report::{Proof, ProofOutcome};
 use engine::{Code, Command, Config, Engine, EntryPoint, Environments, ProcessesSetting};
 use serde::Deserialize;
@@ -143,8 +143,7 @@ async fn run_attempts(
             format!("cannot create the test files: {error}"),
         )
     })?;
-    let engine = Engine::start(config);
-    engine.prepare(environment, progress::progress_printer()).await?;
+    let (engine, _) = local_engine::start(config, environment).await?;
     let limits = LimitsRequest {
         wall_ms: Some(ATTEMPTS_MS),
         processes: Some(PROCESSES),
@@ -222,7 +221,7 @@ fn limit_proof(endless: &LimitAttempt, execution: &Execution) -> Proof {
     }
 }
 
-/// What is there on the host for code to find, gone when this is dropped.
+/// A file, a port and a socket of the host that code must not reach. Drop removes the file.
 struct HostCanaries {
     canary: PathBuf,
     port: TcpListener,

@@ -36,7 +36,7 @@ pub(super) fn read_with_lock(file: &Path, name: Option<&str>) -> Result<Environm
 pub(super) fn read_unlocked(file: &Path, name: Option<&str>) -> Result<EnvironmentFile, CliError> {
     let wrong = |error: String| CliError::usage(format!("{}: {error}", file.display()));
     let kind = source_kind(file);
-    let text = read_optional(file)?.ok_or_else(|| wrong("there is no such file".to_owned()))?;
+    let text = read_optional(file)?.ok_or_else(|| wrong("no such file".to_owned()))?;
     let name = match (name, kind) {
         (Some(name), _) => Some(name.to_owned()),
         (None, SourceKind::Toml) => None,
@@ -55,7 +55,7 @@ fn read_optional(path: &Path) -> Result<Option<String>, CliError> {
     match File::open(path).and_then(|file| read_bounded(file, SOURCE_BYTES_MAX as u64)) {
         Ok(bytes) => match String::from_utf8(bytes) {
             Ok(text) => Ok(Some(text)),
-            Err(_) => Err(wrong("it is not text".to_owned())),
+            Err(_) => Err(wrong("not UTF-8 text".to_owned())),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(wrong(error.to_string())),

@@ -16,39 +16,39 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use types::Environment;
 
-pub(super) fn list(place: &LocalDataArgs, json: bool) -> Result<ExitCode, CliError> {
-    let environments = Environments::open(&place.data()?).map_err(build_error)?;
-    let listed = catalog::list(&environments, place.python());
+pub(super) fn list(paths: &LocalDataArgs, json: bool) -> Result<ExitCode, CliError> {
+    let environments = Environments::open(&paths.data()?).map_err(build_error)?;
+    let listed = catalog::list(&environments, paths.python());
     let items: Vec<Value> = listed.iter().map(environment_json).collect::<Result<_, _>>()?;
     display::print_environments(&items, json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn show(named: &EnvironmentNameArgs, json: bool) -> Result<ExitCode, CliError> {
-    let environments = Environments::open(&named.place.data()?).map_err(build_error)?;
-    let shown = catalog::describe(&environments, named.place.python(), &named.name)
-        .map_err(|fault| CliError::rejected(fault.message))?;
+    let environments = Environments::open(&named.paths.data()?).map_err(build_error)?;
+    let shown = catalog::describe(&environments, named.paths.python(), &named.name)
+        .map_err(|error| CliError::rejected(error.message))?;
     display::print_environment(&environment_json(&shown)?, json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn remove(named: &EnvironmentNameArgs) -> Result<ExitCode, CliError> {
-    let environments = Environments::open(&named.place.data()?).map_err(build_error)?;
+    let environments = Environments::open(&named.paths.data()?).map_err(build_error)?;
     environments.remove(&named.name).map_err(build_error)?;
-    print_progress(&format!("the environment {} is removed", named.name));
+    print_progress(&format!("environment {} removed", named.name));
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn lock(args: &LockEnvironmentArgs) -> Result<ExitCode, CliError> {
     let EnvironmentFile { draft, .. } = file::read_unlocked(&args.file, None)?;
-    let environments = open_environments(&args.place, &args.packages)?;
+    let environments = open_environments(&args.paths, &args.packages)?;
     let lock =
-        environments.lock_packages(&draft, args.place.python(), &mut progress::progress_printer());
+        environments.lock_packages(&draft, args.paths.python(), &mut progress::progress_printer());
     let lock = lock.map_err(build_error)?;
     let output = args.output.clone().unwrap_or_else(|| file::lock_path(&args.file));
     let written = write_atomically(&output, &lock);
     written.map_err(|error| CliError::internal(format!("{}: {error}", output.display())))?;
-    print_progress(&format!("the lock is in {}", output.display()));
+    print_progress(&format!("wrote the lock to {}", output.display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -62,12 +62,12 @@ fn write_atomically(path: &std::path::Path, text: &str) -> std::io::Result<()> {
 pub(super) fn build(args: &BuildEnvironmentArgs, json: bool) -> Result<ExitCode, CliError> {
     let EnvironmentFile { draft, lock, .. } =
         file::read_with_lock(&args.file, args.name.as_deref())?;
-    let environments = open_environments(&args.place, &args.packages)?;
-    let order = BuildRequest { draft, lock, python: args.place.python().cloned() };
+    let environments = open_environments(&args.paths, &args.packages)?;
+    let order = BuildRequest { draft, lock, python: args.paths.python().cloned() };
     let prepared =
         environments.prepare(&order, &mut progress::progress_printer()).map_err(build_error)?;
     let PreparedEnvironment { recipe, built } = prepared;
-    let proven = check_preload(&args.place, &recipe);
+    let proven = check_preload(&args.paths, &recipe);
     drop(built);
     if let Err(failure) = proven {
         environments.discard_build(&recipe).map_err(build_error)?;
@@ -76,26 +76,24 @@ pub(super) fn build(args: &BuildEnvironmentArgs, json: bool) -> Result<ExitCode,
     environments.save_definition(&recipe).map_err(build_error)?;
     environments.remove_unused(SystemTime::now()).map_err(build_error)?;
     let name = recipe.definition.name.as_str();
-    let built = catalog::describe(&environments, args.place.python(), name)?;
+    let built = catalog::describe(&environments, args.paths.python(), name)?;
     if json {
         display::print_environment(&environment_json(&built)?, true)?;
     } else {
         let version = built.python_version.unwrap_or_default();
         let packages = built.packages.len();
-        print_progress(&format!(
-            "the environment {name} has Python {version} and {packages} packages"
-        ));
+        print_progress(&format!("environment {name}: Python {version}, {packages} packages"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Imports the preloaded modules once in a sandbox. Otherwise a server would detect an error only
 /// when it needs the environment.
-fn check_preload(place: &LocalDataArgs, recipe: &Recipe) -> Result<(), CliError> {
+fn check_preload(paths: &LocalDataArgs, recipe: &Recipe) -> Result<(), CliError> {
     if recipe.definition.preload.is_empty() {
         return Ok(());
     }
-    let config = Config { preload: Preload::Modules, ..place.single_config()? };
+    let config = Config { preload: Preload::Modules, ..paths.single_config()? };
     engine_args::build_runtime()?.block_on(async {
         let engine = Engine::start(config);
         let proven = engine.check_starts(recipe).await;
@@ -105,11 +103,11 @@ fn check_preload(place: &LocalDataArgs, recipe: &Recipe) -> Result<(), CliError>
 }
 
 fn open_environments(
-    place: &LocalDataArgs,
+    paths: &LocalDataArgs,
     packages: &PackageSourceArgs,
 ) -> Result<Environments, CliError> {
     if let Some(wheels) = packages.wheels.as_ref().filter(|wheels| !wheels.is_dir()) {
-        let message = format!("--wheels {}: there is no such directory", wheels.display());
+        let message = format!("--wheels {}: no such directory", wheels.display());
         return Err(CliError::usage(message));
     }
     let machine = HostSettings {
@@ -117,7 +115,7 @@ fn open_environments(
         offline: packages.offline,
         ..HostSettings::from_env()
     };
-    Environments::open_on(&place.data()?, machine).map_err(build_error)
+    Environments::open_on(&paths.data()?, machine).map_err(build_error)
 }
 
 fn environment_json(environment: &Environment) -> Result<Value, CliError> {

@@ -29,15 +29,14 @@ pub(super) async fn show(remote: &Remote, name: &str) -> Result<(), CliError> {
 }
 
 pub(super) async fn remove(remote: &Remote, name: &str) -> Result<(), CliError> {
-    let said = format!("the environment {name} is removed");
-    remote.send_and_report(ApiRequest::delete(environment_path(name)), &said).await
+    let message = format!("environment {name} removed");
+    remote.send_and_report(ApiRequest::delete(environment_path(name)), &message).await
 }
 
 /// Sends what the file says, and follows the server until it is built.
 pub(super) async fn build(remote: &Remote, args: &BuildEnvironmentArgs) -> Result<(), CliError> {
     if args.packages.wheels.is_some() || args.packages.offline {
-        let message = "a server builds with its own packages: --wheels and --offline are for this \
-                       machine (set BELLJAR_WHEELS where the server is started)";
+        let message = "--wheels and --offline cannot be used with --server (set BELLJAR_WHEELS for the server instead)";
         return Err(CliError::usage(message));
     }
     let EnvironmentFile { kind, text, draft, lock } =
@@ -47,9 +46,9 @@ pub(super) async fn build(remote: &Remote, args: &BuildEnvironmentArgs) -> Resul
         SourceKind::Requirements => "requirements",
         SourceKind::Script => "script",
     };
-    let python = match args.place.python() {
+    let python = match args.paths.python() {
         Some(PythonChoice::At(_)) => {
-            return Err(CliError::usage("a server takes --python as a version, such as 3.12"));
+            return Err(CliError::usage("with --server, --python must be a version, such as 3.12"));
         }
         choice => choice.map(ToString::to_string),
     };

@@ -144,9 +144,9 @@ impl McpBridge {
     async fn forward(&self, line: Vec<u8>, message: &Value) -> Result<(), McpUpstreamError> {
         let mut answer = self.server.request(line, message).await?;
         let mut is_answered = false;
-        while let Some(said) = answer.next_message().await? {
-            is_answered |= said.get("method").is_none() && said["id"] == message["id"];
-            self.write_message(&said).await;
+        while let Some(received) = answer.next_message().await? {
+            is_answered |= received.get("method").is_none() && received["id"] == message["id"];
+            self.write_message(&received).await;
         }
         if is_answered { Ok(()) } else { Err(McpUpstreamError::NoResponse) }
     }
@@ -175,8 +175,8 @@ impl McpBridge {
 
     async fn relay_notifications(&self) {
         let Ok(mut answer) = self.server.listen().await else { return };
-        while let Ok(Some(said)) = answer.next_message().await {
-            self.write_message(&said).await;
+        while let Ok(Some(received)) = answer.next_message().await {
+            self.write_message(&received).await;
         }
     }
 

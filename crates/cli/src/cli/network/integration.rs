@@ -104,7 +104,7 @@ pub(super) struct IntegrationContentArgs {
 }
 
 impl IntegrationContentArgs {
-    /// What was not given is not in it.
+    /// Options that were not passed are absent.
     fn into_json(self) -> Value {
         let secrets = match (self.all_secrets, self.no_secrets) {
             (true, _) => Some(json!("all")),
@@ -149,7 +149,7 @@ pub(super) async fn run(remote: &Remote, verb: Command) -> Result<(), CliError> 
             let call = ApiRequest::delete(
                 resource_path(remote, ResourceKind::Integration, &integration).await?,
             );
-            remote.send_and_report(call, &format!("{integration} is gone")).await
+            remote.send_and_report(call, &format!("integration {integration} deleted")).await
         }
     }
 }
@@ -159,6 +159,6 @@ pub(super) async fn update_integration(
     name: &str,
     change: Value,
 ) -> Result<(), CliError> {
-    let place = resource_path(remote, ResourceKind::Integration, name).await?;
-    remote.show(ApiRequest::patch(place).json(&change)).await
+    let url_path = resource_path(remote, ResourceKind::Integration, name).await?;
+    remote.show(ApiRequest::patch(url_path).json(&change)).await
 }

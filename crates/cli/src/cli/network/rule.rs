@@ -81,11 +81,11 @@ pub(super) async fn run(remote: &Remote, verb: Command) -> Result<(), CliError> 
             remote.show(ApiRequest::post(ResourceKind::NetworkRule.path()).json(&rule)).await
         }
         Command::Set(NetworkRuleArgs { name, values, comment }) => {
-            let place = resource_path(remote, ResourceKind::NetworkRule, &name).await?;
-            let before = remote.client.json(ApiRequest::get(place.clone())).await?;
+            let url_path = resource_path(remote, ResourceKind::NetworkRule, &name).await?;
+            let before = remote.client.json(ApiRequest::get(url_path.clone())).await?;
             let comment = comment.map_or_else(|| before["comment"].clone(), Into::into);
             let rule = json!({"name": before["name"], "value_list": values, "comment": comment});
-            remote.show(ApiRequest::put(place).json(&rule)).await
+            remote.show(ApiRequest::put(url_path).json(&rule)).await
         }
         Command::Ls(list) => {
             remote.list(ApiRequest::get(ResourceKind::NetworkRule.path()), list, COLUMNS).await
@@ -100,7 +100,7 @@ pub(super) async fn run(remote: &Remote, verb: Command) -> Result<(), CliError> 
         Command::Rm { rule } => {
             let call =
                 ApiRequest::delete(resource_path(remote, ResourceKind::NetworkRule, &rule).await?);
-            remote.send_and_report(call, &format!("{rule} is gone")).await
+            remote.send_and_report(call, &format!("network rule {rule} deleted")).await
         }
     }
 }

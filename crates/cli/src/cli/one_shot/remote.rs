@@ -67,20 +67,21 @@ pub(in crate::cli) async fn follow_execution(
 ) -> Result<Execution, CliError> {
     call.headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     let answer = client.send(call).await?;
-    let place = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
-    let place = place.filter(|place| place.starts_with(EXECUTIONS)).map(str::to_owned);
-    let place = place.ok_or_else(|| interrupted_error("it does not say where the record is"))?;
-    let mut events =
-        EventStream::from_response(answer).map_err(|_| interrupted_error("it is not a stream"))?;
+    let location = answer.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+    let location = location.filter(|location| location.starts_with(EXECUTIONS)).map(str::to_owned);
+    let location =
+        location.ok_or_else(|| interrupted_error("the response has no Location header"))?;
+    let mut events = EventStream::from_response(answer)
+        .map_err(|_| interrupted_error("the response is not an event stream"))?;
     tokio::select! {
         heard = show_events(&mut events, shown) => heard?,
         Ok(()) = tokio::signal::ctrl_c() => {
             // Otherwise the approval would stay pending, and the call would run without a client.
-            client.json(ApiRequest::post(format!("{place}/cancel"))).await?;
+            client.json(ApiRequest::post(format!("{location}/cancel"))).await?;
             let _ = tokio::time::timeout(CANCEL_TIMEOUT, show_events(&mut events, shown)).await;
         }
     }
-    let record = client.json(ApiRequest::get(place)).await?;
+    let record = client.json(ApiRequest::get(location)).await?;
     let unknown = |error: serde_json::Error| interrupted_error(&error.to_string());
     Ok(serde_json::from_value(record).map_err(unknown)?)
 }
@@ -94,8 +95,7 @@ async fn show_events(
             // It ends with what it asks, and nothing waits.
             Ok(Event::Approval { .. }) if shown.reports_approvals_at_end => {}
             Ok(Event::Approval { approval_id: id }) => shown.screen.print_note(&format!(
-                "belljar: this waits for a person: `belljar approvals show {id}` shows what would \
-                 run, `belljar approvals allow {id}` lets it run; Ctrl-C withdraws it"
+                "belljar: waiting for approval {id}: review it with `belljar approvals show {id}`, allow it with `belljar approvals allow {id}`, or press Ctrl-C to cancel"
             )),
             Ok(event) => shown.show_event(&event),
             // Events of a newer server are ignored; the record contains what matters.

@@ -78,7 +78,7 @@ pub(super) fn add_extra_packages(mut config: ServeConfig) -> Result<ServeConfig,
     let names: Vec<PackageName> = packages.into_iter().map(|package| package.name).collect();
     let modules = built.modules_of(&names).map_err(|error| {
         let place = built.site_packages();
-        CliError::internal(format!("{} cannot be read: {error}", place.display()))
+        CliError::internal(format!("cannot read {}: {error}", place.display()))
     })?;
     if let Some(imports) = &mut config.engine.imports {
         imports.extend(modules);

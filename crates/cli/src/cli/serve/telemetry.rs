@@ -51,9 +51,9 @@ pub(super) fn init_telemetry(config: &ServeConfig) -> Result<Telemetry, CliError
         .try_init()
         .map_err(|error| CliError::internal(error.to_string()))?;
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        let said = panic.payload_as_str().unwrap_or_default();
-        tracing::error!(place, said, "a part of the server panicked");
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        let panic_message = panic.payload_as_str().unwrap_or_default();
+        tracing::error!(location, panic_message, "a part of the server panicked");
     }));
     Ok(Telemetry(provider))
 }

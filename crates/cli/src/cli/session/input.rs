@@ -64,7 +64,7 @@ impl CellSource {
 }
 
 fn input_error(error: &dyn std::error::Error) -> CliError {
-    CliError::usage(format!("nothing more can be read: {error}"))
+    CliError::usage(format!("cannot read input: {error}"))
 }
 
 /// People type `exit()` at a prompt and mean the prompt.

@@ -16,29 +16,32 @@ pub(super) struct FoundSkill {
 
 /// Finds a skill. Text with a slash is a directory. A name refers to a skill of the project, or
 /// else to a built-in one, because a changed copy takes precedence.
-pub(super) fn find_skill(said: &str) -> Result<FoundSkill, CliError> {
-    if is_path(said) {
-        return open_folder(Path::new(said));
+pub(super) fn find_skill(name_or_path: &str) -> Result<FoundSkill, CliError> {
+    if is_path(name_or_path) {
+        return open_folder(Path::new(name_or_path));
     }
-    let installed = Path::new(INSTALL_DIRECTORY).join(said);
-    if installed.is_dir() { open_folder(&installed) } else { built_in(said) }
+    let installed = Path::new(INSTALL_DIRECTORY).join(name_or_path);
+    if installed.is_dir() { open_folder(&installed) } else { built_in(name_or_path) }
 }
 
 /// A skill that is to be installed, so never one that is.
-pub(super) fn find_original(said: &str) -> Result<FoundSkill, CliError> {
-    if is_path(said) { open_folder(Path::new(said)) } else { built_in(said) }
+pub(super) fn find_original(name_or_path: &str) -> Result<FoundSkill, CliError> {
+    if is_path(name_or_path) {
+        open_folder(Path::new(name_or_path))
+    } else {
+        built_in(name_or_path)
+    }
 }
 
-fn is_path(said: &str) -> bool {
-    said.contains('/') || said == "." || said == ".."
+fn is_path(name_or_path: &str) -> bool {
+    name_or_path.contains('/') || name_or_path == "." || name_or_path == ".."
 }
 
 pub(super) fn built_in(name: &str) -> Result<FoundSkill, CliError> {
     let unknown = || {
         let names = Skill::built_in_names().collect::<Vec<_>>().join(", ");
         CliError::usage(format!(
-            "there is no skill {name:?}; these ship with Belljar: {names}; a folder is said with a \
-             slash, as in ./{name}"
+            "unknown skill {name:?}; built-in skills: {names}; for a directory, use a path with a slash, such as ./{name}"
         ))
     };
     let skill = Skill::built_in(name).ok_or_else(unknown)?;
@@ -46,10 +49,10 @@ pub(super) fn built_in(name: &str) -> Result<FoundSkill, CliError> {
 }
 
 fn open_folder(path: &Path) -> Result<FoundSkill, CliError> {
-    let place = path.display().to_string();
-    let skill =
-        Skill::open(path).map_err(|problem| CliError::rejected(format!("{place}: {problem}")))?;
-    let found = FoundSkill { skill, location: place };
+    let location = path.display().to_string();
+    let skill = Skill::open(path)
+        .map_err(|problem| CliError::rejected(format!("{location}: {problem}")))?;
+    let found = FoundSkill { skill, location };
     found.print_warnings();
     Ok(found)
 }
@@ -61,7 +64,7 @@ impl FoundSkill {
         let contents =
             contents.map_err(|error| CliError::rejected(format!("{}: {error}", self.location)))?;
         for (path, reason) in &contents.skipped {
-            let line = format!("belljar: left out {path}: {reason}");
+            let line = format!("belljar: skipped {path}: {reason}");
             eprintln!("{}", terminal::for_stderr(&line));
         }
         Ok(contents)

@@ -27,7 +27,7 @@ pub(super) struct Args {
     skill: String,
 }
 
-/// What has to be done so that the copy is there.
+/// The files to write for the installation.
 #[derive(Debug, Default)]
 struct InstallPlan {
     new: Vec<(String, Vec<u8>)>,
@@ -40,16 +40,14 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     let found = find::find_original(&args.skill)?;
     if !found.skill.warnings.is_empty() {
         // The name becomes the name of a directory.
-        let message =
-            "only a valid skill is installed; `belljar skill validate` says what is wrong";
+        let message = "the skill is invalid; `belljar skill validate` lists the errors";
         return Err(CliError::rejected(format!("{}: {message}", found.location)));
     }
     let target = args.to.join(&found.skill.summary.name);
     let plan = plan_install(&found, &target)?;
     if !plan.conflicting.is_empty() {
         let message = format!(
-            "{} has files of its own that differ, and nothing was written; move them away or choose \
-             another place with --to",
+            "{} contains different files, and nothing was written; move them, or choose another directory with --to",
             target.display()
         );
         return Err(CliError { details: plan.conflicting, ..CliError::rejected(message) });
@@ -108,7 +106,7 @@ fn print_result(
         json!({"name": name, "folder": place, "written": written, "unchanged": plan.unchanged})
             .to_string()
     } else if written.is_empty() {
-        format!("{name} is in {place} already")
+        format!("{name} is already installed in {place}")
     } else {
         let written = written.iter().map(|path| format!("wrote {place}/{path}"));
         written.collect::<Vec<_>>().join("\n")

@@ -15,16 +15,16 @@ pub(super) struct Args {
 }
 
 const COLUMNS: [display::Column; 3] =
-    [("name", "/name"), ("where", "/place"), ("description", "/description")];
+    [("name", "/name"), ("where", "/location"), ("description", "/description")];
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     let (mut found, mut skipped) = (Vec::new(), Vec::new());
     for folder in find::installed_folders() {
-        let place = folder.display().to_string();
+        let location = folder.display().to_string();
         match Skill::open(&folder) {
-            Ok(skill) => found.push(FoundSkill { skill, location: place }),
+            Ok(skill) => found.push(FoundSkill { skill, location }),
             Err(problem) => {
-                skipped.push(json!({"place": place, "problem": problem.to_string()}));
+                skipped.push(json!({"location": location, "problem": problem.to_string()}));
             }
         }
     }
@@ -40,8 +40,10 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     } else {
         found.iter().for_each(FoundSkill::print_warnings);
         for left_out in &skipped {
-            let line =
-                display::format_row(left_out, &[("place", "/place"), ("problem", "/problem")]);
+            let line = display::format_row(
+                left_out,
+                &[("location", "/location"), ("problem", "/problem")],
+            );
             eprintln!("belljar: skipped {line}");
         }
         display::print_table(&items, &COLUMNS)?;
@@ -55,7 +57,7 @@ fn skill_json(found: &FoundSkill) -> Value {
     json!({
         "name": entry.name,
         "description": entry.description,
-        "place": found.location,
+        "location": found.location,
         "warnings": warnings,
     })
 }

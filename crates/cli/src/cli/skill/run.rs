@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 /// Where a script finds its skill.
 const ROOT: &str = "/skill";
-/// What the copy is called in a temporary directory.
+/// Name of the copy in a temporary directory.
 const COPY: &str = "skill";
 /// Readable and executable for all users. The read-only mount prevents writing.
 const MODE: u32 = 0o755;
@@ -62,7 +62,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     let argv = argv(args);
     let (code, header) = find_script(&contents, &argv).map_err(failed)?;
     let copy = copy_files(&contents.files)
-        .map_err(|error| CliError::internal(format!("the skill could not be copied: {error}")))?;
+        .map_err(|error| CliError::internal(format!("cannot copy the skill: {error}")))?;
     let mount = Mount { host: copy.path().join(COPY), inside: ROOT.into() };
     let config = Config { mounts: vec![mount], ..args.engine.single_config()? };
     let environment = args.engine.environment();
@@ -103,7 +103,7 @@ fn find_script(contents: &SkillContents, argv: &[String]) -> Result<(Code, Heade
         let scripts = contents.files.keys().filter(|path| path.ends_with(".py"));
         let scripts = scripts.map(String::as_str).collect::<Vec<_>>().join(", ");
         let has = if scripts.is_empty() { "none" } else { &scripts };
-        return Err(format!("there is no Python script {name:?} in the skill; it has {has}"));
+        return Err(format!("no Python script {name:?} in the skill; scripts: {has}"));
     };
     let code = Code::new(source.clone()).map_err(|error| format!("{name}: {error}"))?;
     let header = Header::of(code.as_str()).map_err(|error| format!("{name}: {error}"))?;
@@ -147,7 +147,6 @@ async fn environment_for(
 fn missing_packages_error(environment: &str, unmet: &[UnmetRequirement]) -> CliError {
     let unmet = unmet.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     CliError::rejected(format!(
-        "the environment `{environment}` does not have what the script needs: {unmet}; without --env \
-         one is made that has"
+        "environment `{environment}` does not meet the requirements of the script: {unmet}; without --env, Belljar builds one that does"
     ))
 }

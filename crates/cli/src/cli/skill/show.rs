@@ -31,7 +31,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     let report = json!({
         "name": found.skill.summary.name,
         "description": found.skill.summary.description,
-        "place": found.location,
+        "location": found.location,
         "body": body,
         "files": listing.files,
         "skipped": listing.skipped,

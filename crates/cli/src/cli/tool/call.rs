@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use types::Error;
 
-/// What the arguments may have, written with all the white space that people like.
+/// The maximum size of arguments, plus white space.
 const ARGUMENTS_FILE_BYTES_MAX: u64 = 4 * contract::ARGUMENTS_BYTES_MAX as u64;
 
 #[derive(Debug, clap::Args)]
@@ -77,7 +77,7 @@ fn call_on_server(args: &Args, name: &str) -> Result<ExitCode, CliError> {
 
 fn call_locally(args: &Args) -> Result<ExitCode, CliError> {
     if args.no_wait {
-        return Err(CliError::usage("--no-wait is for a tool of a server, which goes on there"));
+        return Err(CliError::usage("--no-wait requires the name of a tool on a server"));
     }
     let file = ToolFile::read(&args.tool, args.strictness.mode())?;
     let Ok(tool) = &file.check.result else {
@@ -87,17 +87,17 @@ fn call_locally(args: &Args) -> Result<ExitCode, CliError> {
     let arguments = read_arguments(&args.arguments)?;
     let call = match tool.validate_call(arguments) {
         Ok(call) => call,
-        Err(fault) => return print_rejection(fault, args.outcome.json),
+        Err(error) => return print_rejection(error, args.outcome.json),
     };
-    if let Some(fault) = args.engine.missing_programs(&tool.requires_binaries)? {
-        return print_rejection(fault, args.outcome.json);
+    if let Some(error) = args.engine.missing_programs(&tool.requires_binaries)? {
+        return print_rejection(error, args.outcome.json);
     }
     for (key, asks) in
         [("allow_network", tool.allow_network), ("integrations", !tool.integrations.is_empty())]
     {
         if asks {
-            let why = "a tool that runs here, without a server, has no network";
-            eprintln!("belljar: warning: {key} is set, and {why}");
+            let why = "local tools have no network access";
+            eprintln!("belljar: warning: {key} is ignored: {why}");
         }
     }
     let command = command(args, call)?;
@@ -105,12 +105,12 @@ fn call_locally(args: &Args) -> Result<ExitCode, CliError> {
 }
 
 /// For a machine on standard output as well, since it is the machine that has to call again.
-fn print_rejection(fault: Error, json: bool) -> Result<ExitCode, CliError> {
+fn print_rejection(error: Error, json: bool) -> Result<ExitCode, CliError> {
     if json {
-        let text = json!({ "error": fault }).to_string();
+        let text = json!({ "error": error }).to_string();
         print_record(&terminal::for_stdout(&text))?;
     }
-    Err(fault.into())
+    Err(error.into())
 }
 
 fn command(args: &Args, call: contract::ValidatedCall) -> Result<Command, CliError> {
@@ -137,9 +137,9 @@ pub(in crate::cli) fn read_arguments(given: &str) -> Result<Value, CliError> {
     let failed = |reason: String| CliError::usage(format!("{place}: {reason}"));
     let text = text.map_err(|error| failed(error.to_string()))?;
     serde_json::from_slice(&text).map_err(|error| match text.trim_ascii_start().first() {
-        Some(b'{') => failed(format!("this is not JSON: {error}")),
+        Some(b'{') => failed(format!("invalid JSON: {error}")),
         _ if place == "--args" && Path::new(given).is_file() => {
-            failed(format!("must be a JSON object; the file is named by @{given}"))
+            failed(format!("must be a JSON object; to read a file, use @{given}"))
         }
         _ => failed(r#"must be a JSON object, such as {"text": "ho", "times": 3}"#.to_owned()),
     })

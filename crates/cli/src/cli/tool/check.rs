@@ -21,7 +21,7 @@ pub(super) struct Args {
     environment: String,
 
     #[command(flatten)]
-    place: LocalDataArgs,
+    paths: LocalDataArgs,
 
     /// Modules that code may import besides the standard library, such as `numpy,pandas` [default:
     /// all installed]
@@ -59,7 +59,7 @@ fn has_requirements(tool: &CodeTool) -> bool {
 }
 
 fn environment_contents(args: &Args) -> Result<EnvironmentContents, CliError> {
-    args.place.contents(&args.environment, args.imports.as_deref())
+    args.paths.contents(&args.environment, args.imports.as_deref())
 }
 
 /// The contract on standard output, or what is wrong on standard error; for a machine, both as one

@@ -51,7 +51,7 @@ async fn deploy(remote: &Remote, body: &Value) -> Result<(), CliError> {
     call.headers.insert("prefer", HeaderValue::from_static("respond-async"));
     let mut function = remote.client.json(call).await?;
     let id = function["id"].as_str().unwrap_or_default();
-    let place = format!("{}/{id}", ResourceKind::Function.path());
+    let url_path = format!("{}/{id}", ResourceKind::Function.path());
     let mut last = Value::Null;
     while function["status"] == "deploying" {
         if last != function["progress"] {
@@ -59,10 +59,10 @@ async fn deploy(remote: &Remote, body: &Value) -> Result<(), CliError> {
             eprintln!("belljar: {}", terminal::for_stderr(last.as_str().unwrap_or("deploying")));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
-        function = remote.client.json(ApiRequest::get(&place)).await?;
+        function = remote.client.json(ApiRequest::get(&url_path)).await?;
     }
     if function["status"] == "failed" {
-        let message = function["error"]["message"].as_str().unwrap_or("it could not be deployed");
+        let message = function["error"]["message"].as_str().unwrap_or("the deployment failed");
         return Err(CliError::rejected(terminal::for_stderr(message)));
     }
     if remote.json { print_json(&function) } else { display::print_fields(&function) }
@@ -71,7 +71,7 @@ async fn deploy(remote: &Remote, body: &Value) -> Result<(), CliError> {
 /// Returns the name of the directory, unless function.toml has a name.
 fn default_name(folder: &Path) -> Option<String> {
     let settings = fs::read_to_string(folder.join(SETTINGS)).unwrap_or_default();
-    // What is not TOML is for the server to refuse, with its line.
+    // The server rejects invalid TOML, with the line.
     if settings.parse::<toml::Table>().is_ok_and(|settings| settings.contains_key("name")) {
         return None;
     }
@@ -82,7 +82,7 @@ fn default_name(folder: &Path) -> Option<String> {
 /// Reads all files of the directory, except those of Python caches and version control.
 fn read_files(folder: &Path) -> Result<Vec<Value>, CliError> {
     if !folder.join(HANDLER).is_file() {
-        let message = format!("{} has no {HANDLER}, with a function handle", folder.display());
+        let message = format!("{} has no {HANDLER} with a function `handle`", folder.display());
         return Err(CliError::usage(message));
     }
     let (mut files, mut left) = (Vec::new(), vec![PathBuf::new()]);
@@ -120,9 +120,9 @@ fn is_ignored(name: &OsStr) -> bool {
 
 fn file_json(path: &Path, name: &Path) -> Result<Value, CliError> {
     let wrong = |what: &str| CliError::usage(format!("{} {what}", path.display()));
-    let name = name.to_str().ok_or_else(|| wrong("has a name that is not UTF-8"))?;
+    let name = name.to_str().ok_or_else(|| wrong("the file name is not UTF-8 text"))?;
     if !path.is_file() {
-        return Err(wrong("is neither a file nor a folder"));
+        return Err(wrong("is neither a file nor a directory"));
     }
     let bytes = File::open(path).and_then(|file| read_bounded(file, FILE_BYTES_MAX));
     Ok(match String::from_utf8(bytes.map_err(read_error(path))?) {

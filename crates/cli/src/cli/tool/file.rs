@@ -29,7 +29,7 @@ impl ToolFile {
         } else if is("json") {
             read_json(path, bytes, annotations)?
         } else {
-            let message = "a tool is a file that ends in .py or .json";
+            let message = "the file name must end in .py or .json";
             return Err(CliError::usage(format!("{}: {message}", path.display())));
         };
         if let Ok(tool) = &mut checked.result {
@@ -53,13 +53,13 @@ impl ToolUpload {
             return Ok(Self::Python { name, source: read_file(path)? });
         }
         let failed = |reason: &str| CliError::usage(format!("{}: {reason}", path.display()));
-        let text = String::from_utf8(read_file(path)?).map_err(|_| failed("is not UTF-8"))?;
+        let text = String::from_utf8(read_file(path)?).map_err(|_| failed("not UTF-8 text"))?;
         let tool = match code_file(&text) {
             None => serde_json::from_str(&text).map_err(|error| failed(&error.to_string()))?,
             Some((mut tool, name)) => {
                 let source = read_file(&sibling_path(path, &name)?)?;
                 let source =
-                    String::from_utf8(source).map_err(|_| failed("its code is not UTF-8"))?;
+                    String::from_utf8(source).map_err(|_| failed("the code is not UTF-8 text"))?;
                 if let Some(code) = tool.pointer_mut("/configuration/code") {
                     *code = source.into();
                 }
@@ -68,7 +68,7 @@ impl ToolUpload {
         };
         match tool {
             Value::Object(tool) => Ok(Self::Json(tool)),
-            _ => Err(failed("a tool is a JSON object")),
+            _ => Err(failed("must be a JSON object")),
         }
     }
 }
@@ -80,7 +80,9 @@ fn read_file(path: &Path) -> Result<Vec<u8>, CliError> {
 
 fn file_name(path: &Path) -> Result<String, CliError> {
     let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-    name.ok_or_else(|| CliError::usage(format!("{}: has no name that can be used", path.display())))
+    name.ok_or_else(|| {
+        CliError::usage(format!("{}: the file name is not UTF-8 text", path.display()))
+    })
 }
 
 fn read_python(
@@ -102,7 +104,7 @@ fn read_json(
     annotations: AnnotationMode,
 ) -> Result<(String, SourceCheck<CodeTool>), CliError> {
     let text = String::from_utf8(bytes)
-        .map_err(|_| CliError::usage(format!("{}: is not UTF-8", path.display())))?;
+        .map_err(|_| CliError::usage(format!("{}: not UTF-8 text", path.display())))?;
     match code_file(&text) {
         None => Ok((file_name(path)?, CodeTool::from_json(&text, annotations))),
         Some((mut tool, name)) => {
@@ -135,7 +137,7 @@ fn code_file(text: &str) -> Option<(Value, String)> {
 fn sibling_path(tool: &Path, name: &str) -> Result<PathBuf, CliError> {
     let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     if !Path::new(name).components().all(plain) {
-        let message = format!("'@{name}' must be a file beside it, or in a folder there");
+        let message = format!("'@{name}' must be a file in the same directory or below");
         return Err(CliError::usage(format!("{}: {message}", tool.display())));
     }
     Ok(tool.parent().unwrap_or(Path::new("")).join(name))

@@ -26,7 +26,7 @@ fn test_case(report: &TestReport) -> String {
         let (kind, message, text) = match &report.error {
             Some(error) => (error.code.to_string(), error.message.clone(), error_text(error)),
             None => {
-                let message = "the tool is not valid".to_owned();
+                let message = "invalid tool".to_owned();
                 ("invalid".to_owned(), message, report.diagnostics.clone())
             }
         };

@@ -37,7 +37,9 @@ fn parse_name(name: &str) -> Result<String, String> {
     if fits {
         Ok(name.to_owned())
     } else {
-        Err(format!("a name has at most {NAME_CHARS_MAX} of a-z, 0-9 and _, no digit first"))
+        Err(format!(
+            "must have at most {NAME_CHARS_MAX} characters of a-z, 0-9 and _, and must not start with a digit"
+        ))
     }
 }
 

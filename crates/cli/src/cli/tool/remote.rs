@@ -80,17 +80,18 @@ pub(super) fn add(args: &AddToolArgs) -> Result<ExitCode, CliError> {
 
 fn create_request(args: &AddToolArgs) -> Result<ApiRequest, CliError> {
     let call = ApiRequest::post(ResourceKind::Tool.path());
-    let mut said = options_json(args);
+    let mut options = options_json(args);
     match ToolUpload::read(&args.file)? {
         ToolUpload::Json(mut tool) => {
-            tool.extend(said);
+            tool.extend(options);
             Ok(call.json(&Value::Object(tool)))
         }
         ToolUpload::Python { name, source } => {
-            said.entry("name").or_insert(name.into());
+            options.entry("name").or_insert(name.into());
             let text = |value: &Value| value.as_str().map_or(value.to_string(), str::to_owned);
-            let call =
-                said.iter().fold(call, |call, (name, value)| call.query(name, Some(text(value))));
+            let call = options
+                .iter()
+                .fold(call, |call, (name, value)| call.query(name, Some(text(value))));
             Ok(call.bytes("text/x-python", source))
         }
     }
@@ -106,8 +107,8 @@ fn options_json(args: &AddToolArgs) -> Map<String, Value> {
         ("approval_action", json!(args.approval)),
         ("extended_annotations", json!(extended)),
     ];
-    let said = fields.into_iter().filter(|(_, value)| !value.is_null());
-    said.map(|(name, value)| (name.to_owned(), value)).collect()
+    let set = fields.into_iter().filter(|(_, value)| !value.is_null());
+    set.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 pub(super) fn ls(args: ListToolsArgs) -> Result<ExitCode, CliError> {
@@ -129,6 +130,6 @@ pub(super) fn rm(args: &ToolNameArgs) -> Result<ExitCode, CliError> {
     args.remote.run(async |remote| {
         let call =
             ApiRequest::delete(remote.client.resolve_path(ResourceKind::Tool, &args.tool).await?);
-        remote.send_and_report(call, &format!("{} is gone", args.tool)).await
+        remote.send_and_report(call, &format!("tool {} deleted", args.tool)).await
     })
 }

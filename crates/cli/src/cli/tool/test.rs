@@ -5,9 +5,9 @@ use super::{AnnotationArgs, EXIT_INVALID, diagnostic, junit};
 use crate::cli::engine_args::{self, EngineArgs};
 use crate::cli::one_shot::print_record;
 use crate::cli::request_args::RequestArgs;
-use crate::cli::{CliError, progress, terminal};
+use crate::cli::{CliError, local_engine, terminal};
 use contract::Diagnostic;
-use engine::{Command, Engine, EntryPoint, InputFile};
+use engine::{Command, EntryPoint, InputFile};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
@@ -45,10 +45,10 @@ pub(super) struct TestReport {
     pub(super) file: String,
     pub(super) outcome: TestOutcome,
     pub(super) duration_ms: u64,
-    /// What the test returned.
+    /// Return value of the test.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<Value>,
-    /// What it printed, in order.
+    /// Output of the test, in order.
     pub(super) output: Vec<OutputChunk>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<Error>,
@@ -121,15 +121,15 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 }
 
 async fn run(args: &Args, files: &[InputFile]) -> Result<Vec<TestReport>, CliError> {
-    let engine = Engine::start(args.engine.single_config()?);
     // Shared by all tests: a failed build is not the failure of a test.
-    engine.prepare(args.engine.environment(), progress::progress_printer()).await?;
+    let (engine, _) =
+        local_engine::start(args.engine.single_config()?, args.engine.environment()).await?;
     let mut reports = Vec::new();
     for path in &args.tools {
         let report = match command(args, path, files) {
             Ok(command) => match engine.run(command, &mut |_| {}).await {
                 Ok(finished) => TestReport::from_execution(path, finished.execution),
-                Err(fault) => TestReport::from_error(path, fault),
+                Err(error) => TestReport::from_error(path, error),
             },
             Err(report) => *report,
         };
@@ -144,18 +144,18 @@ async fn run(args: &Args, files: &[InputFile]) -> Result<Vec<TestReport>, CliErr
 /// The call of the test, or the report that there is none to be called.
 fn command(args: &Args, path: &Path, files: &[InputFile]) -> Result<Command, Box<TestReport>> {
     let unusable = |failure: CliError| {
-        let fault = Error::new(ErrorCode::FileUnsupported, failure.to_string());
-        Box::new(TestReport::from_error(path, fault))
+        let error = Error::new(ErrorCode::FileUnsupported, failure.to_string());
+        Box::new(TestReport::from_error(path, error))
     };
     let file = ToolFile::read(path, args.strictness.mode()).map_err(unusable)?;
     let tool = match &file.check.result {
         Ok(tool) => tool,
         Err(problems) => return Err(Box::new(TestReport::from_diagnostics(&file, problems))),
     };
-    let refused = |fault: Error| Box::new(TestReport::from_error(path, fault));
+    let rejected = |error: Error| Box::new(TestReport::from_error(path, error));
     let missing = args.engine.missing_programs(&tool.requires_binaries).map_err(unusable)?;
-    missing.map_or(Ok(()), |fault| Err(refused(fault)))?;
-    let call = tool.test_call().map_err(refused)?;
+    missing.map_or(Ok(()), |error| Err(rejected(error)))?;
+    let call = tool.test_call().map_err(rejected)?;
     Ok(Command {
         files: files.to_vec(),
         limits: args.request.limits().map_err(unusable)?,
@@ -179,8 +179,8 @@ impl TestReport {
     }
 
     /// Of a test that was not run.
-    fn from_error(path: &Path, fault: Error) -> Self {
-        Self { error: Some(fault), ..Self::new_failed(path) }
+    fn from_error(path: &Path, error: Error) -> Self {
+        Self { error: Some(error), ..Self::new_failed(path) }
     }
 
     fn from_diagnostics(file: &ToolFile, problems: &[Diagnostic]) -> Self {

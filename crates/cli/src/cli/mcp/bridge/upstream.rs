@@ -41,11 +41,13 @@ pub(super) type LegacySessionReceiver = watch::Receiver<Option<LegacySession>>;
 pub(super) enum McpUpstreamError {
     #[error("{0}")]
     Client(#[from] ClientError),
-    #[error("{status}: {said}")]
-    Refused { status: StatusCode, said: String },
-    #[error("the server has said nothing for too long; is it running?")]
+    #[error("{status}: {detail}")]
+    Rejected { status: StatusCode, detail: String },
+    #[error("the server did not respond in time; check that it is running")]
     Timeout,
-    #[error("the server has ended without an answer; what was asked may have been done")]
+    #[error(
+        "the server closed the connection without a response; the request may have taken effect"
+    )]
     NoResponse,
 }
 
@@ -55,7 +57,9 @@ impl McpUpstreamError {
             Self::Client(ClientError::Interrupted { .. }) | Self::NoResponse => {
                 ErrorCode::ExecutionInterrupted
             }
-            Self::Client(_) | Self::Refused { .. } | Self::Timeout => ErrorCode::SandboxUnreachable,
+            Self::Client(_) | Self::Rejected { .. } | Self::Timeout => {
+                ErrorCode::SandboxUnreachable
+            }
         };
         Error::new(code, self.to_string())
     }
@@ -82,9 +86,9 @@ impl McpUpstream {
         if message["method"] == "initialize" {
             return Ok(McpResponse::Whole(Some(self.initialize(message).await?)));
         }
-        let agreed = self.current_session();
-        let answer = self.post(line.clone(), message, agreed.as_ref()).await?;
-        match agreed {
+        let legacy = self.current_session();
+        let answer = self.post(line.clone(), message, legacy.as_ref()).await?;
+        match legacy {
             Some(lost) if lost.session.is_some() && answer.status() == StatusCode::NOT_FOUND => {
                 self.reinitialize(lost).await?;
                 // Safe to repeat: without a session the server did nothing.
@@ -116,8 +120,8 @@ impl McpUpstream {
     }
 
     pub(super) async fn close_session(&self) {
-        if let Some(agreed) = self.current_session().filter(|agreed| agreed.session.is_some()) {
-            let headers = request_headers(&Value::Null, Some(&agreed));
+        if let Some(legacy) = self.current_session().filter(|legacy| legacy.session.is_some()) {
+            let headers = request_headers(&Value::Null, Some(&legacy));
             // The server may have ended already.
             let _ = self
                 .client
@@ -126,27 +130,31 @@ impl McpUpstream {
         }
     }
 
-    async fn initialize(&self, hello: &Value) -> Result<Value, McpUpstreamError> {
-        let answer = self.post(hello.to_string().into_bytes(), hello, None).await?;
+    async fn initialize(&self, request: &Value) -> Result<Value, McpUpstreamError> {
+        let answer = self.post(request.to_string().into_bytes(), request, None).await?;
         let session = answer.headers().get(SESSION).cloned();
         let mut answer = McpResponse::from_response(answer).await?;
-        let told = loop {
-            let told = answer.next_message().await?.ok_or(McpUpstreamError::NoResponse)?;
-            if told["id"] == hello["id"] {
-                break told;
+        let response = loop {
+            let response = answer.next_message().await?.ok_or(McpUpstreamError::NoResponse)?;
+            if response["id"] == request["id"] {
+                break response;
             }
         };
-        if let Some(version) = told["result"]["protocolVersion"].as_str() {
-            let (hello, version) = (hello.clone(), version.to_owned());
-            self.session.send_replace(Some(LegacySession { initialize: hello, session, version }));
+        if let Some(version) = response["result"]["protocolVersion"].as_str() {
+            let (request, version) = (request.clone(), version.to_owned());
+            self.session.send_replace(Some(LegacySession {
+                initialize: request,
+                session,
+                version,
+            }));
         }
-        Ok(told)
+        Ok(response)
     }
 
     async fn reinitialize(&self, lost: LegacySession) -> Result<(), McpUpstreamError> {
         let _beginning = self.initializing.lock().await;
         // Another task may have noticed it first.
-        if self.current_session().is_some_and(|agreed| agreed.session == lost.session) {
+        if self.current_session().is_some_and(|legacy| legacy.session == lost.session) {
             self.initialize(&lost.initialize).await?;
             let begun = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
             self.notify(begun.to_string().into_bytes(), &begun).await?;
@@ -158,9 +166,9 @@ impl McpUpstream {
         &self,
         line: Vec<u8>,
         message: &Value,
-        agreed: Option<&LegacySession>,
+        legacy: Option<&LegacySession>,
     ) -> Result<Response, ClientError> {
-        let headers = request_headers(message, agreed);
+        let headers = request_headers(message, legacy);
         let call = ApiRequest { headers, ..ApiRequest::post(PATH).bytes("application/json", line) };
         self.client.send_unchecked(call).await
     }
@@ -188,8 +196,9 @@ impl McpResponse {
         if status.is_success() {
             return Ok(Self::Whole(None));
         }
-        let said = body["detail"].as_str().unwrap_or("the server has refused").to_owned();
-        Err(McpUpstreamError::Refused { status, said })
+        let detail =
+            body["detail"].as_str().unwrap_or("the server rejected the request").to_owned();
+        Err(McpUpstreamError::Rejected { status, detail })
     }
 
     /// Returns the next message, or `None` at the end.
@@ -209,16 +218,16 @@ impl McpResponse {
     }
 }
 
-fn request_headers(message: &Value, agreed: Option<&LegacySession>) -> HeaderMap {
+fn request_headers(message: &Value, legacy: Option<&LegacySession>) -> HeaderMap {
     let accept = HeaderValue::from_static("application/json, text/event-stream");
     let mut headers = HeaderMap::from_iter([(ACCEPT, accept)]);
-    let session = agreed.and_then(|agreed| agreed.session.clone());
+    let session = legacy.and_then(|legacy| legacy.session.clone());
     headers.extend(session.map(|session| (SESSION, session)));
     let params = &message["params"];
     let inline = params["_meta"][VERSION_KEY].as_str();
     let method = message["method"].as_str();
     let named = [
-        (VERSION, inline.or(agreed.map(|agreed| agreed.version.as_str()))),
+        (VERSION, inline.or(legacy.map(|legacy| legacy.version.as_str()))),
         (METHOD, method),
         (NAME, subject_name(method.unwrap_or_default(), params)),
     ];
