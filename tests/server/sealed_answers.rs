@@ -412,7 +412,9 @@ async fn t103_listeners_cost_the_server_one_question_at_a_time() {
     let kept: i64 = records
         .query_row(
             "SELECT (SELECT sum(length(summary) + length(plan)) FROM executions) \
-             + (SELECT sum(length(body)) FROM approvals)",
+             + (SELECT sum(length(body)) FROM approvals) \
+             + (SELECT sum(length(body)) FROM execution_inputs) \
+             + (SELECT sum(length(body)) FROM approval_arguments)",
             [],
             |row| row.get(0),
         )

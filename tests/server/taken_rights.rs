@@ -199,8 +199,8 @@ async fn t155_what_was_allowed_and_waits_for_room_does_not_begin_with_an_expired
     assert_eq!(ran["status"], "succeeded", "{ran}");
 }
 
-/// Each is ended in a transaction of its own, since more than one would be too long for it.
-const QUESTIONS: usize = 40;
+/// As many as end in ten transactions.
+const QUESTIONS: usize = 80;
 /// For which a slow disk keeps each of those transactions waiting. All of them take longer than two looks
 /// at what runs.
 const SLOW_DISK: Duration = Duration::from_millis(200);
@@ -237,7 +237,7 @@ async fn t167_whoever_leaves_many_long_questions_holds_up_no_end_elsewhere() {
     let run = begin_run(&bob, EXECUTE).await;
     permit(&world, "ask").await;
     let with_key = world.api(flood["secret"].as_str().unwrap());
-    let long = format!("# {}\n6 * 7", "x".repeat(1_500_000));
+    let long = format!("# {}\n6 * 7", "x".repeat(200_000));
     let mut asked = Vec::new();
     for _ in 0..QUESTIONS {
         asked.push(ask_with(&with_key, EXECUTE, json!({"code": long})).await);
@@ -272,4 +272,86 @@ async fn t167_whoever_leaves_many_long_questions_holds_up_no_end_elsewhere() {
         assert_eq!(world.owner.get(&approval_of(record)).await["state"], "void");
     }
     assert_eq!(settled(&world.owner, &twin).await["status"], "cancelled");
+}
+
+/// Questions of a key about this much code each, and one of another key of the same person.
+async fn with_many_questions(world: &World, bytes: usize) -> (Value, Vec<Value>, Value) {
+    let (ann, flood) = with_two_keys(world).await;
+    permit(world, "ask").await;
+    let with_key = world.api(flood["secret"].as_str().unwrap());
+    let long = json!({"code": format!("# {}\n6 * 7", "x".repeat(bytes))});
+    let mut asked = Vec::new();
+    for _ in 0..QUESTIONS {
+        asked.push(ask_with(&with_key, EXECUTE, long.clone()).await);
+    }
+    let twin = ask(&ann, EXECUTE).await;
+    (flood, asked, twin)
+}
+
+async fn until_open(records: &Connection, most: usize) {
+    let began = Instant::now();
+    while open_questions(records) > most {
+        assert!(began.elapsed() < Duration::from_secs(120), "some are still open");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t185_nobody_waits_for_the_many_questions_of_a_revoked_key_and_a_kill_loses_none() {
+    let mut world = World::start().await;
+    let (flood, asked, twin) = with_many_questions(&world, 200_000).await;
+    let records = Connection::open(world.database()).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (database, stopped) = (world.database(), Arc::clone(&stop));
+    let disk = std::thread::spawn(move || slow_disk(&database, &stopped));
+    world.owner.delete(&format!("/v1/keys/{}", id(&flood))).await;
+    let left = open_questions(&records);
+    assert!(left > QUESTIONS / 2, "{left}: whoever revokes a key does not wait for all of them");
+    assert_eq!(allow(&world, &asked[QUESTIONS - 1]).await, 403, "open or not, it is void");
+    until_open(&records, left - 1).await;
+    // While those are ended, somebody else writes.
+    let before = open_questions(&records);
+    world.owner.post("/v1/keys", json!({"name": "neighbour"})).await;
+    let meanwhile = before - open_questions(&records);
+    assert!(meanwhile <= 24, "{meanwhile} questions of somebody else were ended first");
+    let left = open_questions(&records);
+    world.kill();
+    stop.store(true, Ordering::Relaxed);
+    disk.join().unwrap();
+    assert!(left > 1, "it was killed before the last");
+    world.again().await;
+    until_open(&records, 1).await;
+    for record in &asked {
+        let ended = settled(&world.owner, record).await;
+        // The last one was ended by the answer that did not count.
+        let is_over = ended["status"] == "cancelled" || ended["status"] == "failed";
+        assert!(is_over && ended["started_at"].is_null(), "{}", ended["status"]);
+        assert!(ended["code"].as_str().unwrap().len() > 200_000, "its code is still shown");
+        assert_eq!(world.owner.get(&approval_of(record)).await["state"], "void");
+    }
+    assert_eq!(allow(&world, &twin).await, 200);
+    assert_eq!(settled(&world.owner, &twin).await["value"], 42);
+}
+
+/// Bytes that the server has written to files.
+fn written(world: &World) -> u64 {
+    let io = std::fs::read_to_string(format!("/proc/{}/io", world.pid())).unwrap();
+    io.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t186_the_end_of_a_question_does_not_rewrite_its_code() {
+    const CODE: usize = 1 << 20;
+    let world = World::start().await;
+    let (flood, asked, _) = with_many_questions(&world, CODE).await;
+    let records = Connection::open(world.database()).unwrap();
+    let before = written(&world);
+    world.owner.delete(&format!("/v1/keys/{}", id(&flood))).await;
+    until_open(&records, 1).await;
+    let bytes = written(&world) - before;
+    println!("t186: {bytes} bytes written");
+    // With what was in the log before, and is moved into the database meanwhile.
+    assert!(bytes < (QUESTIONS * CODE / 6) as u64, "{bytes} bytes for {QUESTIONS} ends");
+    let ended = settled(&world.owner, &asked[0]).await;
+    assert!(ended["code"].as_str().unwrap().len() > CODE);
 }

@@ -1,25 +1,31 @@
 //! Questions to people, and answers that are good for more than one call.
 //!
 //! An answer is given once and used once: nobody else writes between the look and the change. The code
-//! of a question stands in the record of its execution alone, since it can be long.
+//! of a question stands with its execution alone, and its arguments in a row of their own, since both can
+//! be long and a change of the question would rewrite them.
 
 use crate::columns::{
     from_json_column, from_nanos, parse_variant, to_json, to_nanos, variant_name,
 };
+use crate::executions::ExecutionInputs;
 use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
 use chrono::{DateTime, Utc};
 use rusqlite::Row;
 use rusqlite::types::Type;
 use serde::Deserialize;
+use serde_json::Value;
 use types::{
     AgentId, Approval, ApprovalId, ApprovalScope, ApprovalState, ExecutionId, KeyId, PrincipalId,
     SandboxId, ToolId, WorkspaceId,
 };
 use uuid::Uuid;
 
-/// With the code of its execution, if that is there.
-const WITH_CODE: &str = "SELECT a.id, a.body, a.seal, e.summary FROM approvals a \
-    LEFT JOIN executions e ON e.workspace = a.workspace AND e.id = a.execution_id";
+/// With its arguments, and the code of its execution, if that is there.
+const WITH_INPUTS: &str = "SELECT a.id, a.body, a.seal, e.summary, i.body AS inputs, \
+    g.body AS arguments FROM approvals a \
+    LEFT JOIN executions e ON e.workspace = a.workspace AND e.id = a.execution_id \
+    LEFT JOIN execution_inputs i ON i.workspace = a.workspace AND i.execution = a.execution_id \
+    LEFT JOIN approval_arguments g ON g.workspace = a.workspace AND g.approval = a.id";
 
 /// What binds an answer to exactly what was asked.
 pub type ApprovalMac = [u8; 32];
@@ -48,10 +54,8 @@ pub struct ApprovalHeader {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenQuestion {
     pub workspace: WorkspaceId,
-    /// Without its code.
+    /// Without its code and arguments.
     pub approval: Approval,
-    /// Bytes that are kept for it: of what is rewritten when its execution ends.
-    pub bytes: u64,
 }
 
 /// What somebody answered.
@@ -100,8 +104,9 @@ impl Tx<'_> {
         most: u64,
     ) -> Result<(), DatabaseError> {
         let NewApproval { approval, mac: seal, key, extra_bytes: beside } = *question;
-        let body = json_without_code(approval)?;
-        let bytes = beside.saturating_add(body.len() as u64);
+        let (body, arguments) =
+            (json_without_inputs(approval)?, to_json("approval", &approval.arguments)?);
+        let bytes = beside.saturating_add((body.len() + arguments.len()) as u64);
         if bytes > most.saturating_sub(self.file_bytes(workspace)?) {
             return Err(DatabaseError::QuotaExceeded { most });
         }
@@ -124,11 +129,15 @@ impl Tx<'_> {
                 key.map(KeyId::uuid),
             ),
         )?;
+        self.execute(
+            "INSERT INTO approval_arguments (workspace, approval, body) VALUES (?1, ?2, ?3)",
+            (workspace.uuid(), approval.id.uuid(), arguments),
+        )?;
         Ok(())
     }
 
     /// What it was about has changed, or whoever asked may not ask any more. None if there is none, or
-    /// it is over. It comes without its code.
+    /// it is over. It comes without its code and arguments.
     pub fn void_approval(
         &self,
         workspace: WorkspaceId,
@@ -139,7 +148,7 @@ impl Tx<'_> {
         let open = |approval: &Approval| {
             matches!(approval.state, ApprovalState::Pending | ApprovalState::Allowed)
         };
-        let Some(approval) = self.approval_without_code(workspace, id)?.filter(open) else {
+        let Some(approval) = self.approval_without_inputs(workspace, id)?.filter(open) else {
             return Ok(None);
         };
         let (state, decided_at, reason) = (ApprovalState::Void, Some(at), Some(reason));
@@ -213,8 +222,7 @@ impl Tx<'_> {
         let good = |approval: &Approval| {
             approval.state == ApprovalState::Allowed && approval.expires_at > now
         };
-        let Some((approval, _)) = self.approval(workspace, id)?.filter(|(found, _)| good(found))
-        else {
+        let Some(approval) = self.approval_without_inputs(workspace, id)?.filter(good) else {
             return Ok(false);
         };
         self.update_approval(workspace, &Approval { state: ApprovalState::Used, ..approval })?;
@@ -228,7 +236,7 @@ impl Tx<'_> {
         open: &OpenQuestion,
         ended: &Approval,
     ) -> Result<bool, DatabaseError> {
-        let found = self.approval_without_code(workspace, ended.id)?;
+        let found = self.approval_without_inputs(workspace, ended.id)?;
         if found.is_none_or(|found| found != open.approval) {
             return Ok(false);
         }
@@ -243,7 +251,7 @@ impl Tx<'_> {
                 workspace.uuid(),
                 to.id.uuid(),
                 variant_name("approval", &to.state)?,
-                json_without_code(to)?,
+                json_without_inputs(to)?,
             ),
         )?;
         Ok(())
@@ -320,14 +328,14 @@ impl Reader<'_> {
         workspace: WorkspaceId,
         id: ApprovalId,
     ) -> Result<Option<(Approval, ApprovalMac)>, DatabaseError> {
-        let sql = format!("{WITH_CODE} WHERE a.workspace = ?1 AND a.id = ?2");
+        let sql = format!("{WITH_INPUTS} WHERE a.workspace = ?1 AND a.id = ?2");
         self.query_one(&sql, (workspace.uuid(), id.uuid()), |row| {
-            Ok((with_code(row)?, row.get("seal")?))
+            Ok((approval_from_row(row)?, row.get("seal")?))
         })
     }
 
-    /// Without its code, which can be megabytes.
-    fn approval_without_code(
+    /// Without its code and arguments, which can be megabytes.
+    fn approval_without_inputs(
         &self,
         workspace: WorkspaceId,
         id: ApprovalId,
@@ -345,7 +353,7 @@ impl Reader<'_> {
         limit: usize,
     ) -> Result<Vec<OpenQuestion>, DatabaseError> {
         self.query_many(
-            "SELECT workspace, body, bytes FROM approvals \
+            "SELECT workspace, body FROM approvals \
              WHERE state IN ('pending', 'allowed') AND expires_at <= ?1 LIMIT ?2",
             (to_nanos(now), limit),
             open_question_from_row,
@@ -428,10 +436,10 @@ impl Reader<'_> {
     ) -> Result<RowPage<Approval>, DatabaseError> {
         let state = state.map(|state| variant_name("approval", &state)).transpose()?;
         let sql = format!(
-            "{WITH_CODE} WHERE a.workspace = ?3 AND a.id < ?1 \
+            "{WITH_INPUTS} WHERE a.workspace = ?3 AND a.id < ?1 \
              AND (?4 IS NULL OR a.state = ?4) ORDER BY a.id DESC LIMIT ?2"
         );
-        self.query_page(page, &sql, &[&workspace.uuid(), &state], with_code)
+        self.query_page(page, &sql, &[&workspace.uuid(), &state], approval_from_row)
     }
 
     /// What may hold for such a call. Its seal says whether it does.
@@ -458,9 +466,10 @@ impl Reader<'_> {
     }
 }
 
-/// Without the code, which the record of the execution has.
-fn json_without_code(approval: &Approval) -> Result<String, DatabaseError> {
-    to_json("approval", &Approval { code: String::new(), ..approval.clone() })
+/// Without code and arguments, which are in rows of their own.
+fn json_without_inputs(approval: &Approval) -> Result<String, DatabaseError> {
+    let short = Approval { code: String::new(), arguments: Value::Null, ..approval.clone() };
+    to_json("approval", &short)
 }
 
 /// What a question needs of the record of its execution.
@@ -469,20 +478,27 @@ struct ExecutionCode {
     code: String,
 }
 
-fn with_code(row: &Row<'_>) -> Result<Approval, DatabaseError> {
-    let approval: Approval = from_json_column("approval", row, "body")?;
-    if row.get_ref("summary")?.data_type() == Type::Null {
-        return Ok(approval);
+/// A question of [`WITH_INPUTS`].
+fn approval_from_row(row: &Row<'_>) -> Result<Approval, DatabaseError> {
+    let mut approval: Approval = from_json_column("approval", row, "body")?;
+    let is_there = |column| Ok::<_, DatabaseError>(row.get_ref(column)?.data_type() != Type::Null);
+    if is_there("arguments")? {
+        approval.arguments = from_json_column("approval", row, "arguments")?;
     }
-    let ExecutionCode { code } = from_json_column("execution", row, "summary")?;
-    Ok(Approval { code, ..approval })
+    if is_there("inputs")? {
+        let ExecutionInputs { code, .. } = from_json_column("execution", row, "inputs")?;
+        approval.code = code.into_owned();
+    } else if is_there("summary")? {
+        let ExecutionCode { code } = from_json_column("execution", row, "summary")?;
+        approval.code = code;
+    }
+    Ok(approval)
 }
 
 pub(crate) fn open_question_from_row(row: &Row<'_>) -> Result<OpenQuestion, DatabaseError> {
     Ok(OpenQuestion {
         workspace: WorkspaceId::new(row.get("workspace")?),
         approval: from_json_column("approval", row, "body")?,
-        bytes: row.get("bytes")?,
     })
 }
 

@@ -1,14 +1,30 @@
-//! Executions: a summary that lists read, and the events that all output is folded from.
+//! Executions: a summary that lists read, and the events that all output is folded from. The code and
+//! arguments of one that waits for an approval are in a row of their own, which its end does not rewrite.
 
 use crate::columns::{from_json_column, to_json, to_nanos, variant_name};
 use crate::{DatabaseError, NewAuditEntry, PageRequest, Reader, RowPage, Tx};
 use chrono::{DateTime, Utc};
-use serde::Serialize;
-use std::borrow::Borrow;
+use rusqlite::Row;
+use rusqlite::types::Type;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::borrow::{Borrow, Cow};
 use types::{
     Error, ErrorCode, Event, Execution, ExecutionId, ExecutionStatus, FunctionId, PrincipalId,
     SandboxId, Transcript, WorkspaceId,
 };
+
+/// The beginning of a query of summaries with their inputs, for [`summary_from_row`].
+pub(crate) const WITH_INPUTS: &str = "SELECT executions.id, summary, inputs.body AS inputs \
+    FROM executions LEFT JOIN execution_inputs inputs \
+    ON inputs.workspace = executions.workspace AND inputs.execution = executions.id";
+
+/// What is long about an execution that has not begun.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ExecutionInputs<'a> {
+    pub(crate) code: Cow<'a, str>,
+    arguments: Cow<'a, Option<Value>>,
+}
 
 /// What is absent is not asked for.
 #[derive(Debug, Clone, Default)]
@@ -80,8 +96,34 @@ impl FinishedExecutionRow {
 }
 
 impl Tx<'_> {
-    /// `plan` is what is needed to run it later.
+    /// One that runs, or is about to.
     pub fn insert_execution(
+        &self,
+        workspace: WorkspaceId,
+        execution: &Execution,
+    ) -> Result<(), DatabaseError> {
+        self.insert_unfinished(workspace, execution, None)
+    }
+
+    /// One that waits for an approval; `plan` is what is needed to run it later.
+    pub fn insert_waiting_execution(
+        &self,
+        workspace: WorkspaceId,
+        execution: &Execution,
+        plan: &[u8],
+    ) -> Result<(), DatabaseError> {
+        let (code, arguments) = (Cow::from(&execution.code), Cow::Borrowed(&execution.arguments));
+        let inputs = to_json("execution", &ExecutionInputs { code, arguments })?;
+        let short = Execution { code: String::new(), arguments: None, ..execution.clone() };
+        self.insert_unfinished(workspace, &short, Some(plan))?;
+        self.execute_unversioned(
+            "INSERT INTO execution_inputs (workspace, execution, body) VALUES (?1, ?2, ?3)",
+            (workspace.uuid(), execution.id.uuid(), inputs),
+        )?;
+        Ok(())
+    }
+
+    fn insert_unfinished(
         &self,
         workspace: WorkspaceId,
         execution: &Execution,
@@ -168,7 +210,16 @@ impl Tx<'_> {
                 summary_json(execution)?,
             ),
         )?;
+        if changed == 1 {
+            self.delete_inputs(workspace, execution.id)?;
+        }
         Ok(changed == 1)
+    }
+
+    /// They are in the summary from now on, as the run has left them.
+    fn delete_inputs(&self, workspace: WorkspaceId, id: ExecutionId) -> Result<(), DatabaseError> {
+        let sql = "DELETE FROM execution_inputs WHERE workspace = ?1 AND execution = ?2";
+        self.execute_unversioned(sql, (workspace.uuid(), id.uuid())).map(drop)
     }
 
     /// False if there is none, or it has ended: an end is final.
@@ -190,10 +241,18 @@ impl Tx<'_> {
         workspace: WorkspaceId,
         finished: &FinishedExecutionRow,
     ) -> Result<bool, DatabaseError> {
-        self.finish_in(workspace, finished, "'waiting_approval', 'queued', 'running'")
+        let changed =
+            self.finish_in(workspace, finished, "'waiting_approval', 'queued', 'running'")?;
+        if changed {
+            self.delete_inputs(workspace, finished.id)?;
+        }
+        Ok(changed)
     }
 
-    /// False if there is none, or it does not wait for an answer any more.
+    /// The end of one that has not begun, made of its record [without inputs]: those stay where they
+    /// are. False if there is none, or it does not wait for an answer any more.
+    ///
+    /// [without inputs]: Reader::execution_without_inputs
     pub fn finish_waiting_execution(
         &self,
         workspace: WorkspaceId,
@@ -280,6 +339,16 @@ impl Reader<'_> {
 
     /// The record without its output and results.
     pub fn execution_summary(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<Execution>, DatabaseError> {
+        let sql = format!("{WITH_INPUTS} WHERE executions.workspace = ?1 AND id = ?2");
+        self.query_one(&sql, (workspace.uuid(), id.uuid()), summary_from_row)
+    }
+
+    /// The same, without code and arguments if they are in a row of their own.
+    pub fn execution_without_inputs(
         &self,
         workspace: WorkspaceId,
         id: ExecutionId,
@@ -381,7 +450,7 @@ impl Reader<'_> {
         self.query_page(
             page,
             &format!(
-                "SELECT id, summary FROM executions WHERE workspace = ?3 AND id < ?1 \
+                "{WITH_INPUTS} WHERE executions.workspace = ?3 AND id < ?1 \
                  AND (?4 IS NULL OR principal = ?4) AND (?5 IS NULL OR sandbox_id = ?5) \
                  AND {of_status} AND (?7 IS NULL OR tool = ?7) \
                  ORDER BY id DESC LIMIT ?2"
@@ -393,7 +462,7 @@ impl Reader<'_> {
                 &status,
                 &filter.tool,
             ],
-            |row| from_json_column("execution", row, "summary"),
+            summary_from_row,
         )
     }
 
@@ -409,6 +478,16 @@ impl Reader<'_> {
             |row| Ok(ExecutionId::new(row.get("id")?)),
         )
     }
+}
+
+/// A summary of [`WITH_INPUTS`].
+pub(crate) fn summary_from_row(row: &Row<'_>) -> Result<Execution, DatabaseError> {
+    let execution = from_json_column("execution", row, "summary")?;
+    if row.get_ref("inputs")?.data_type() == Type::Null {
+        return Ok(execution);
+    }
+    let ExecutionInputs { code, arguments } = from_json_column("execution", row, "inputs")?;
+    Ok(Execution { code: code.into_owned(), arguments: arguments.into_owned(), ..execution })
 }
 
 /// Output and results are told by the events alone.

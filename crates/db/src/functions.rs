@@ -1,6 +1,7 @@
 //! Functions: what is known of each, and the files of what serves.
 
 use crate::columns::{from_json_column, to_json};
+use crate::executions::{WITH_INPUTS, summary_from_row};
 use crate::named_objects::NamedTable;
 use crate::{DatabaseError, ObjectFilter, PageRequest, Reader, RowPage, Tx};
 use types::{Execution, Function, FunctionId, PrincipalId, WorkspaceId};
@@ -144,11 +145,12 @@ impl Reader<'_> {
     ) -> Result<RowPage<Execution>, DatabaseError> {
         self.query_page(
             page,
-            "SELECT id, summary FROM executions \
-             WHERE workspace = ?3 AND function = ?4 AND id < ?1 \
-             AND (?5 IS NULL OR principal = ?5) ORDER BY id DESC LIMIT ?2",
+            &format!(
+                "{WITH_INPUTS} WHERE executions.workspace = ?3 AND function = ?4 AND id < ?1 \
+                 AND (?5 IS NULL OR principal = ?5) ORDER BY id DESC LIMIT ?2"
+            ),
             &[&workspace.uuid(), &function.uuid(), &principal.map(PrincipalId::uuid)],
-            |row| from_json_column("execution", row, "summary"),
+            summary_from_row,
         )
     }
 }

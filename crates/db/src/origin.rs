@@ -38,7 +38,7 @@ impl Reader<'_> {
         };
         self.query_many(
             &format!(
-                "SELECT workspace, body, bytes FROM approvals \
+                "SELECT workspace, body FROM approvals \
                  WHERE workspace = ?1 AND {column} = ?2 AND state IN ('pending', 'allowed') LIMIT ?3"
             ),
             (workspace.uuid(), origin.uuid(), limit),

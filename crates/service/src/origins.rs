@@ -40,15 +40,17 @@ impl Service {
         self.db.read(|rows| is_asker_over(rows, asker, Utc::now())).unwrap_or(true)
     }
 
-    /// Ends all that was asked for by an origin that may no longer ask.
-    pub(crate) async fn end_all_from(
+    /// Ends what an origin that may no longer ask has running, its sessions and the first of its
+    /// questions. The others, of which there may be a thousand, end at the next look for remains: whoever
+    /// takes a right away does not wait for them, and no answer to them counts any more.
+    pub(crate) async fn end_from(
         &self,
         workspace: WorkspaceId,
         origin: Origin,
     ) -> Result<(), RequestError> {
         self.stop_from(origin);
         self.close_sessions_from(workspace, origin).await?;
-        self.end_questions_from(workspace, origin).await
+        self.end_first_questions_from(workspace, origin).await.map(drop)
     }
 
     /// Ends what runs for those who may no longer ask. Nothing is written or waited for.

@@ -68,7 +68,7 @@ async fn ask(world: &World) -> Approval {
     let (home, kept) = (world.home, asked.clone());
     world
         .write(move |tx| {
-            tx.insert_execution(home, &record, None)?;
+            tx.insert_waiting_execution(home, &record, b"plan")?;
             tx.insert_approval(home, &new(&kept), u64::MAX)
         })
         .await;
@@ -208,7 +208,7 @@ async fn what_waits_is_found_with_the_state_of_its_question() {
         waiting.push((asked.id, record.id));
         world
             .write(move |tx| {
-                tx.insert_execution(home, &record, None)?;
+                tx.insert_execution(home, &record)?;
                 tx.insert_approval(home, &new(&asked), u64::MAX)
             })
             .await;

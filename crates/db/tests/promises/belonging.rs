@@ -160,7 +160,7 @@ async fn t122_a_clock_that_is_ahead_for_a_while_costs_nothing() {
     let (home, began) = (world.home, Instant::now());
     let run = crate::world::execution(world.alice, types::ExecutionStatus::Succeeded);
     let id = run.id;
-    world.write(move |tx| tx.insert_execution(home, &run, None)).await;
+    world.write(move |tx| tx.insert_execution(home, &run)).await;
     let there = |world: &World| world.db.read(|r| r.execution(home, id)).unwrap().is_some();
     let at = |seconds: u64, ahead: TimeDelta| -> ClockReading {
         let passed = std::time::Duration::from_secs(seconds);

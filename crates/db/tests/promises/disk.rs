@@ -47,7 +47,7 @@ async fn write_large(world: &World) -> Result<ExecutionId, DatabaseError> {
     let code = "#".repeat(LARGE);
     let large = Execution { code, ..execution(world.alice, ExecutionStatus::Succeeded) };
     let id = large.id;
-    world.db.write(move |tx| tx.insert_execution(home, &large, None)).await?;
+    world.db.write(move |tx| tx.insert_execution(home, &large)).await?;
     Ok(id)
 }
 

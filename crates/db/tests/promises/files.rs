@@ -84,7 +84,7 @@ async fn what_code_made_is_with_its_execution_and_not_among_documents() {
     let home = world.home;
     let run = execution(world.alice, ExecutionStatus::Running);
     let run_id = run.id;
-    world.write(move |tx| tx.insert_execution(home, &run, None)).await;
+    world.write(move |tx| tx.insert_execution(home, &run)).await;
     let made = file(world.alice, FileSource::Code, Some(run_id));
     let document = file(world.alice, FileSource::Upload, None);
     keep(&world, &made).await;
@@ -106,7 +106,7 @@ async fn nothing_of_files_is_found_from_another_workspace() {
     let (home, other) = (world.home, world.other);
     let run = execution(world.alice, ExecutionStatus::Running);
     let run_id = run.id;
-    world.write(move |tx| tx.insert_execution(home, &run, None)).await;
+    world.write(move |tx| tx.insert_execution(home, &run)).await;
     let made = file(world.alice, FileSource::Code, Some(run_id));
     let document = file(world.alice, FileSource::Upload, None);
     keep(&world, &made).await;
@@ -145,7 +145,7 @@ async fn what_is_over_is_forgotten_and_what_is_not_stays() {
     let (first, second) = (stale.clone(), fresh.clone());
     world
         .write(move |tx| {
-            runs.iter().try_for_each(|run| tx.insert_execution(home, run, None))?;
+            runs.iter().try_for_each(|run| tx.insert_execution(home, run))?;
             tx.claim_request(&first, &[1; 32], now - TimeDelta::hours(25))?;
             tx.claim_request(&second, &[1; 32], now - TimeDelta::hours(23))
         })
@@ -186,7 +186,7 @@ async fn more_than_one_step_of_old_executions_goes_in_one_purge() {
     world
         .write(move |tx| {
             (0..250).try_for_each(|_| {
-                tx.insert_execution(home, &execution(alice, ExecutionStatus::Failed), None)
+                tx.insert_execution(home, &execution(alice, ExecutionStatus::Failed))
             })
         })
         .await;
@@ -200,7 +200,7 @@ async fn more_than_one_step_of_old_executions_goes_in_one_purge() {
 async fn however_long_things_are_kept_nothing_goes_early() {
     let world = World::new().await;
     let (home, run) = (world.home, execution(world.alice, ExecutionStatus::Succeeded));
-    world.write(move |tx| tx.insert_execution(home, &run, None)).await;
+    world.write(move |tx| tx.insert_execution(home, &run)).await;
     let made = file(world.alice, FileSource::Code, None);
     let far = moment(0).checked_add_signed(TimeDelta::days(200_000));
     keep(&world, &File { expires_at: far, ..made }).await;

@@ -21,7 +21,7 @@ fn events() -> Vec<Event> {
 
 async fn run(world: &World, execution: &Execution) {
     let (home, execution) = (world.home, execution.clone());
-    world.write(move |tx| tx.insert_execution(home, &execution, None)).await;
+    world.write(move |tx| tx.insert_execution(home, &execution)).await;
 }
 
 async fn finish(world: &World, execution: &Execution) -> bool {
@@ -226,7 +226,7 @@ async fn a_plan_is_kept_until_the_execution_has_ended() {
     let home = world.home;
     let waiting = execution(world.alice, ExecutionStatus::WaitingApproval);
     let kept = waiting.clone();
-    world.write(move |tx| tx.insert_execution(home, &kept, Some(b"plan"))).await;
+    world.write(move |tx| tx.insert_waiting_execution(home, &kept, b"plan")).await;
     let plan = || world.db.read(|reader| reader.pending_call_json(home, waiting.id)).unwrap();
     assert_eq!(plan().as_deref(), Some(&b"plan"[..]));
     assert!(

@@ -96,7 +96,7 @@ async fn t120_the_database_and_its_log_become_smaller_again() {
             (0..32).try_for_each(|_| {
                 let code = "#".repeat(1024 * 1024);
                 let large = Execution { code, ..execution(alice, ExecutionStatus::Succeeded) };
-                tx.insert_execution(home, &large, None)
+                tx.insert_execution(home, &large)
             })
         })
         .await;
@@ -115,7 +115,7 @@ async fn t120_the_database_and_its_log_become_smaller_again() {
         );
         let run =
             Execution { code: "#".repeat(100_000), ..execution(alice, ExecutionStatus::Succeeded) };
-        world.write(move |tx| tx.insert_execution(home, &run, None)).await;
+        world.write(move |tx| tx.insert_execution(home, &run)).await;
         purge(&world, now, Retention::all(TimeDelta::days(7))).await;
     }
 }
@@ -126,7 +126,7 @@ async fn t120_a_list_by_status_does_not_read_what_has_another() {
     let (home, alice) = (world.home, world.alice);
     let failed = execution(alice, ExecutionStatus::Failed);
     let id = failed.id;
-    world.write(move |tx| tx.insert_execution(home, &failed, None)).await;
+    world.write(move |tx| tx.insert_execution(home, &failed)).await;
     for _ in 0..40 {
         world
             .write(move |tx| {
@@ -135,7 +135,7 @@ async fn t120_a_list_by_status_does_not_read_what_has_another() {
                         code: "#".repeat(2000),
                         ..execution(alice, ExecutionStatus::Succeeded)
                     };
-                    tx.insert_execution(home, &run, None)
+                    tx.insert_execution(home, &run)
                 })
             })
             .await;

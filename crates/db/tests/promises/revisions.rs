@@ -114,7 +114,7 @@ async fn what_only_tells_what_was_done_leaves_the_revision_unless_something_come
     let key = IdempotencyKey { workspace: home, principal: alice, key: "one".into() };
     let notes = [
         ("attempt", job(move |tx| tx.append_network_log(home, &attempt))),
-        ("execution", job(move |tx| tx.insert_execution(home, &ran, None))),
+        ("execution", job(move |tx| tx.insert_execution(home, &ran))),
         ("audit", job(move |tx| tx.append_audit_entry(&said).map(drop))),
         ("request", job(move |tx| tx.claim_request(&key, &[0; 32], moment(0)).map(drop))),
         ("nothing", job(|_| Ok(()))),

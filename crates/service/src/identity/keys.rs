@@ -218,7 +218,7 @@ impl Service {
         run_to_completion(async move {
             let revoked = service.db.write(written).await??;
             for key in revoked {
-                service.end_all_from(workspace, Origin::Key(key)).await?;
+                service.end_from(workspace, Origin::Key(key)).await?;
             }
             Ok(())
         })

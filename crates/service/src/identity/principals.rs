@@ -163,7 +163,7 @@ impl Service {
         let service = Arc::clone(self);
         run_to_completion(async move {
             service.db.write(move |tx| write_deletion(tx, workspace, id, now, &entry)).await??;
-            service.end_all_from(workspace, Origin::Principal(id)).await
+            service.end_from(workspace, Origin::Principal(id)).await
         })
         .await
     }

@@ -130,7 +130,7 @@ impl Service {
                 return Ok(false);
             }
             key.iter().try_for_each(|key| tx.link_request(key, record.id))?;
-            tx.insert_execution(workspace, &record, None)?;
+            tx.insert_execution(workspace, &record)?;
             tx.insert_run(workspace, &run)?;
             Ok(true)
         };

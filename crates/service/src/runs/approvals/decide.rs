@@ -32,11 +32,9 @@ use uuid::Uuid;
 const REASON_CHARS_MAX: usize = 1_000;
 /// Of what was taken back: no answer has it, so nothing that was agreed to before holds.
 const VOID_MAC: MacTag = [0; 32];
-/// Questions that are ended in one transaction.
+/// Questions that are ended in one transaction, for which everybody else who writes waits: each is a few
+/// short rows, whatever code it is about.
 const END_BATCH: usize = 8;
-/// Bytes that are kept for them, of all but the first: one alone can have 4 MiB of code, which SQLite
-/// writes anew with the rest of its row, and everybody else waits for that.
-const END_BATCH_BYTES: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -292,7 +290,9 @@ impl Service {
             Ok(Some((void, ended)))
         };
         if let Some((void, ended)) = self.db.write(written).await? {
-            ended.into_iter().for_each(|ended| self.publish_end(ended));
+            if let Some(ended) = ended {
+            self.publish_end(ended).await;
+        }
             self.publish_approval(workspace, &void);
         }
         Ok(())
@@ -382,7 +382,9 @@ impl Service {
             Ok(Some((denied, ended)))
         };
         let (denied, ended) = self.db.write(written).await?.ok_or_else(already_decided_error)?;
-        ended.into_iter().for_each(|ended| self.publish_end(ended));
+        if let Some(ended) = ended {
+            self.publish_end(ended).await;
+        }
         Ok(denied)
     }
 
@@ -425,7 +427,9 @@ impl Service {
         let Some((withdrawn, ended)) = self.db.write(written).await? else {
             return Ok(false);
         };
-        ended.into_iter().for_each(|ended| self.publish_end(ended));
+        if let Some(ended) = ended {
+            self.publish_end(ended).await;
+        }
         self.publish_approval(workspace, &withdrawn);
         Ok(true)
     }
@@ -448,6 +452,16 @@ impl Service {
         workspace: WorkspaceId,
         origin: Origin,
     ) -> Result<(), RequestError> {
+        while self.end_first_questions_from(workspace, origin).await? > 0 {}
+        Ok(())
+    }
+
+    /// Closes the first of them, in one transaction, and returns how many those were.
+    pub(crate) async fn end_first_questions_from(
+        &self,
+        workspace: WorkspaceId,
+        origin: Origin,
+    ) -> Result<usize, RequestError> {
         let find = move |rows: &Reader<'_>| rows.open_questions_from(workspace, origin, END_BATCH);
         let end = |open: &Approval| {
             let refused = requester_over();
@@ -455,13 +469,9 @@ impl Service {
             let void = Approval { state: ApprovalState::Void, decided_at, reason, ..open.clone() };
             (void, UnstartedOutcome::revoked(*refused.error))
         };
-        loop {
-            let ended = self.end_some_questions(find, end).await?;
-            if ended.is_empty() {
-                return Ok(());
-            }
-            ended.iter().for_each(|void| self.publish_approval(workspace, void));
-        }
+        let ended = self.end_some_questions(find, end).await?;
+        ended.iter().for_each(|void| self.publish_approval(workspace, void));
+        Ok(ended.len())
     }
 
     /// Ends the first of the questions that are found, in a transaction that is small, so that the next
@@ -475,12 +485,7 @@ impl Service {
         let _turn = self.question_ends.lock().await;
         let prepare = move |rows: &Reader<'_>| {
             let mut prepared = Vec::new();
-            let mut bytes = 0;
             for open in find(rows)? {
-                bytes += open.bytes;
-                if !prepared.is_empty() && bytes > END_BATCH_BYTES {
-                    break;
-                }
                 let (ended, outcome) = end(&open.approval);
                 let outcome = outcome.prepare(rows, open.workspace, ended.execution_id)?;
                 prepared.push((open, ended, outcome));
@@ -503,7 +508,9 @@ impl Service {
         };
         let mut ended = Vec::new();
         for (approval, execution) in self.db.write(written).await? {
-            execution.into_iter().for_each(|execution| self.publish_end(execution));
+            if let Some(execution) = execution {
+                self.publish_end(execution).await;
+            }
             ended.push(approval);
         }
         Ok(ended)

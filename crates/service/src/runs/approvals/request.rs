@@ -134,7 +134,7 @@ impl Service {
             if tx.count_pending_approvals(workspace, approval.requester)? >= PENDING_APPROVALS_MAX {
                 return Ok(Err(too_many()));
             }
-            tx.insert_execution(workspace, &record, Some(&plan))?;
+            tx.insert_waiting_execution(workspace, &record, &plan)?;
             let beside = (plan.len() + record.code.len()) as u64;
             let (approval, seal, key) = (&approval, &seal, asker.key);
             tx.insert_approval(

@@ -117,7 +117,9 @@ impl Service {
                 }
             }
         };
-        ended.into_iter().for_each(|ended| self.publish_end(ended));
+        if let Some(ended) = ended {
+            self.publish_end(ended).await;
+        }
     }
 
     /// What waited at the last stop waits on, or begins. Must come before anything else can end
@@ -155,7 +157,9 @@ impl Service {
             ),
             None => Ok(None),
         });
-        written.await?.into_iter().for_each(|ended| self.publish_end(ended));
+        if let Some(ended) = written.await? {
+            self.publish_end(ended).await;
+        }
         Ok(())
     }
 }

@@ -68,22 +68,22 @@ impl UnstartedOutcome {
         tx: &Tx<'_>,
         workspace: WorkspaceId,
         id: ExecutionId,
-    ) -> Result<Option<Execution>, DatabaseError> {
+    ) -> Result<Option<UnpublishedEnd>, DatabaseError> {
         match self.prepare(tx, workspace, id)? {
             Some(prepared) => prepared.write(tx),
             None => Ok(None),
         }
     }
 
-    /// Reads the record and makes its text, which can be megabytes, before there is a transaction. None
-    /// if it has begun, or ended before.
+    /// Reads the record, without its code and arguments, and makes its text before there is a
+    /// transaction. None if it has begun, or ended before.
     pub(super) fn prepare(
         self,
         rows: &Reader<'_>,
         workspace: WorkspaceId,
         id: ExecutionId,
     ) -> Result<Option<PreparedEnd>, DatabaseError> {
-        let found = rows.execution_summary(workspace, id)?;
+        let found = rows.execution_without_inputs(workspace, id)?;
         let Some(record) = found.filter(|record| record.status == ExecutionStatus::WaitingApproval)
         else {
             return Ok(None);
@@ -109,7 +109,7 @@ pub(super) struct PreparedEnd {
 
 impl PreparedEnd {
     /// None if it has begun or ended meanwhile.
-    pub(super) fn write(self, tx: &Tx<'_>) -> Result<Option<Execution>, DatabaseError> {
+    pub(super) fn write(self, tx: &Tx<'_>) -> Result<Option<UnpublishedEnd>, DatabaseError> {
         let Self { workspace, ended, row } = self;
         if !tx.finish_waiting_execution(workspace, &row)? {
             return Ok(None);
@@ -123,8 +123,16 @@ impl PreparedEnd {
             object: ended.id.to_string(),
             detail: ended.status.name().to_owned(),
         })?;
-        Ok(Some(ended))
+        Ok(Some(UnpublishedEnd { workspace, ended }))
     }
+}
+
+/// An end that was written and has to be told.
+#[derive(Debug)]
+pub(super) struct UnpublishedEnd {
+    workspace: WorkspaceId,
+    /// Without its code and arguments, which can be megabytes.
+    ended: Execution,
 }
 
 /// What is told of a call as soon as it waits.
@@ -145,10 +153,14 @@ impl Service {
         running
     }
 
-    /// Tells an end that was written.
-    pub(super) fn publish_end(&self, ended: Execution) {
-        let running = self.register_execution(ended.id);
+    /// Tells an end that was written, with the code and arguments of its record.
+    pub(super) async fn publish_end(&self, UnpublishedEnd { workspace, ended }: UnpublishedEnd) {
+        let id = ended.id;
+        let whole = move |rows: &Reader<'_>| rows.execution_summary(workspace, id);
+        // What cannot be read now is told all the same.
+        let ended = self.db.read_off_thread(whole).await.ok().flatten().unwrap_or(ended);
+        let running = self.register_execution(id);
         ended.error.iter().for_each(|fault| running.live.push(Event::Error(fault.clone())));
-        self.publish_outcome(ended.id, &running, Ok(ended));
+        self.publish_outcome(id, &running, Ok(ended));
     }
 }

@@ -226,7 +226,7 @@ impl Service {
         let (record, workspace) = (Arc::clone(record), whose.workspace);
         match (&whose.options.idempotency_key, whose.approval) {
             (None, None) => {
-                let insert = move |tx: &Tx<'_>| tx.insert_execution(workspace, &record, None);
+                let insert = move |tx: &Tx<'_>| tx.insert_execution(workspace, &record);
                 self.db.write_unsynced(insert).await?;
             }
             (Some(claim), None) => {
@@ -234,7 +234,7 @@ impl Service {
                     IdempotencyKey { workspace, principal: whose.principal, key: claim.clone() };
                 let insert = move |tx: &Tx<'_>| {
                     tx.link_request(&key, record.id)?;
-                    tx.insert_execution(workspace, &record, None)
+                    tx.insert_execution(workspace, &record)
                 };
                 self.db.write(insert).await?;
             }
