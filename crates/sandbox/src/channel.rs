@@ -37,6 +37,9 @@ const MEDIUM_DECODE_BYTES_MAX: usize = 256 * 1024;
 static LARGE_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(half_of_the_cores);
 /// Frames that are smaller, and too large to be read inline.
 static MEDIUM_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(half_of_the_cores);
+/// Large frames that are judged at once: a pass over the text shows whether it has to wait for a place
+/// among the large ones, or has too many parts and takes none from the others.
+static JUDGED: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
 
 fn half_of_the_cores() -> Arc<Semaphore> {
     let cores = available_parallelism().map_or(1, usize::from);
@@ -172,11 +175,10 @@ struct LargeRead {
 
 impl LargeRead {
     fn start(body: Vec<u8>, result_bytes: u64, room: ValueRoom) -> Self {
-        let is_medium = body.len() <= MEDIUM_DECODE_BYTES_MAX;
-        let queue = Arc::clone(if is_medium { &MEDIUM_READS } else { &LARGE_READS });
         let turn = Arc::new(OnceLock::new());
         let began = Arc::clone(&turn);
         let task = tokio::spawn(async move {
+            let (body, queue) = judge(body, result_bytes).await?;
             let permit = queue.acquire_owned().await;
             let permit = permit.map_err(|_| ProtocolError::DecodingFailed)?;
             began.get_or_init(Instant::now);
@@ -199,6 +201,22 @@ impl Drop for LargeRead {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// The queue that a frame belongs to.
+async fn judge(
+    body: Vec<u8>,
+    result_bytes: u64,
+) -> Result<(Vec<u8>, Arc<Semaphore>), ProtocolError> {
+    if body.len() <= MEDIUM_DECODE_BYTES_MAX {
+        return Ok((body, Arc::clone(&MEDIUM_READS)));
+    }
+    let _turn = JUDGED.acquire().await.map_err(|_| ProtocolError::DecodingFailed)?;
+    let judged = spawn_blocking(move || {
+        let queue = if frames::makes_tree(&body, result_bytes) { &LARGE_READS } else { &MEDIUM_READS };
+        (body, Arc::clone(queue))
+    });
+    judged.await.map_err(|_| ProtocolError::DecodingFailed)
 }
 
 /// What became of waiting for a frame.
@@ -354,6 +372,7 @@ impl ControlChannel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frames::RunnerOutcome;
     use tokio::time::timeout;
 
     fn frame(json: &str) -> Vec<u8> {
@@ -490,6 +509,29 @@ mod tests {
         assert_eq!(large.take_queue_wait(), Duration::ZERO, "it is told once");
         sent_large.await.unwrap();
         sent_ordinary.await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn t187_a_large_frame_with_too_many_parts_is_refused_without_a_place_among_large_ones() {
+        let permits = u32::try_from(half_of_the_cores().available_permits()).unwrap();
+        let others = Arc::clone(&LARGE_READS).acquire_many_owned(permits).await.unwrap();
+        let (ours, mut theirs) = StdUnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut channel = ControlChannel::new(ours.into()).unwrap();
+        channel.result_bytes = FRAME_BYTES_MAX as u64;
+        channel.decoder.allow(FRAME_BYTES_MAX as u64);
+        let lists = vec!["[]"; 500_000].join(",");
+        let bytes = frame(&format!(r#"{{"ev":"done","value":[{lists}]}}"#));
+        let sent = spawn_blocking(move || {
+            std::io::Write::write_all(&mut theirs, &bytes).unwrap();
+            theirs
+        });
+        let received = timeout(Duration::from_secs(60), channel.receive_frame()).await;
+        let received = received.expect("it waits behind the others").unwrap();
+        let refused = matches!(received, Some(RunnerEvent::Done(RunnerOutcome::NotJson(_))));
+        assert!(refused, "{received:?}");
+        drop(others);
+        sent.await.unwrap();
     }
 
     /// What fuzzing needs of chance, and a failure that can be had again from its seed.

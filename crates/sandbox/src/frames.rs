@@ -222,6 +222,16 @@ pub(crate) fn parse(
     RawFrame::split(text)?.into_event(result_bytes, room)
 }
 
+/// Whether reading such a frame would make a tree of its value or result, as far as a pass over its text
+/// shows. Any other frame is refused, or has a few short parts.
+pub(crate) fn makes_tree(body: &[u8], result_bytes: u64) -> bool {
+    let Ok(text) = std::str::from_utf8(body) else { return false };
+    let Ok(RawFrame { value, data, .. }) = RawFrame::split(text) else { return false };
+    let is_large = |json: &str| JsonSize::measure(json).memory_bytes > VALUE_MEMORY_BYTES_MAX;
+    value.is_some_and(|json| json.len() as u64 <= result_bytes && !is_large(json))
+        || data.is_some_and(|json| !is_large(json))
+}
+
 impl<'a> RawFrame<'a> {
     /// Takes the fields apart; the first one that is unknown or stands twice ends it.
     fn split(text: &'a str) -> Result<Self, ProtocolError> {
