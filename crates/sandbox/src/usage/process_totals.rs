@@ -88,7 +88,7 @@ pub(super) fn read_process_totals(
     let (mut scans, mut vfork_children) = (0, VforkChildren::Count);
     while scans < SCANS_MAX {
         let all = processes(proc, vfork_children);
-        if starves_us(&all.sessions) {
+        if are_too_many_sessions(all.sessions.len(), is_grouped_by_session) {
             // Nothing else is read: that would take as long as the sessions want it to.
             return UsageReading { over_sessions: true, cpu: most.cpu.max(all.cpu), ..most };
         }
@@ -128,9 +128,12 @@ pub(super) fn too_many_locks(proc: &OwnedFd) -> bool {
     true
 }
 
-fn starves_us(sessions: &BTreeSet<String>) -> bool {
-    let grouped = || std::fs::read_to_string(AUTOGROUP).is_ok_and(|set| set.trim() != "0");
-    sessions.len() > SESSIONS_MAX && grouped()
+fn are_too_many_sessions(sessions: usize, is_grouped: impl FnOnce() -> bool) -> bool {
+    sessions > SESSIONS_MAX && is_grouped()
+}
+
+fn is_grouped_by_session() -> bool {
+    std::fs::read_to_string(AUTOGROUP).is_ok_and(|setting| setting.trim() != "0")
 }
 
 fn add_up(
@@ -292,4 +295,16 @@ fn bytes_in_files(directory: impl AsFd) -> u64 {
 fn bytes_in_scratch(proc: &OwnedFd) -> u64 {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(proc, format!("{INIT}/root/tmp"), flags, Mode::empty()).map_or(0, bytes_in_files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t139_sessions_are_bounded_only_where_the_scheduler_groups_by_them() {
+        assert!(are_too_many_sessions(SESSIONS_MAX + 1, || true));
+        assert!(!are_too_many_sessions(SESSIONS_MAX, || true));
+        assert!(!are_too_many_sessions(1_000, || false));
+    }
 }
