@@ -365,6 +365,24 @@ mod tests {
     use serde::Deserialize;
     use serde_json::Value;
 
+    /// Something that JSON has no form for: an object whose names are not texts.
+    fn unwritable() -> std::collections::BTreeMap<Vec<u8>, u8> {
+        [(vec![1], 1)].into()
+    }
+
+    #[tokio::test]
+    async fn t188_a_response_that_cannot_be_written_is_an_error_and_no_half_of_one() {
+        let refused = Json(unwritable()).into_response();
+        assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(refused.headers()[CONTENT_TYPE], "application/problem+json");
+        let body = axum::body::to_bytes(refused.into_body(), 10_000).await.unwrap();
+        let problem: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&problem["status"], &problem["code"]), (&500.into(), &"value.not_json".into()));
+        let written = Json(Value::from(7)).into_response();
+        assert_eq!(written.status(), StatusCode::OK);
+        assert_eq!(axum::body::to_bytes(written.into_body(), 10).await.unwrap(), "7");
+    }
+
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Inner {
