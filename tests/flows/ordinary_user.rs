@@ -394,8 +394,8 @@ fn t139_a_fork_bomb_of_sessions_is_held_to_its_memory_limit_without_root() {
     let output = home.exec(&["--json", "--memory", "128", "--timeout", "60", HUNGRY_BOMB]);
     let record: types::Execution = serde_json::from_str(&stdout(&output)).unwrap();
     let limit = harness::error_code(&record);
-    let is_held = limit == "memory.exceeded"
-        || (limit == "processes.exceeded" && is_grouped_by_session());
+    let is_held =
+        limit == "memory.exceeded" || (limit == "processes.exceeded" && is_grouped_by_session());
     assert!(is_held, "{record:?}");
     // Without a bound on sessions the supervisor finds out after 10 s, or never, where they are grouped.
     assert!(record.usage.wall_ms < 5_000, "{:?}", record.usage);

@@ -8,8 +8,9 @@
 use contract::{AnnotationMode, CodeTool, PythonSource};
 use engine::{
     Code, Command, Config, EgressGuard, EgressHandler, Engine, EntryPoint, FinishedExecution,
-    NewSession, OutputRedactor, Preload, SandboxGrants,
+    NewSession, Preload, SandboxGrants,
 };
+use redact::OutputRedactor;
 use std::fmt;
 use std::io::Read;
 use std::net::TcpListener;

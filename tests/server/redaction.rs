@@ -20,6 +20,9 @@ def forms(value):
     for before in range(3):
         around = b"x" * before + value.encode() + b"yz"
         yield from [base64.b64encode(around).decode(), base64.urlsafe_b64encode(around).decode()]
+    # As PHP and Go write JSON.
+    yield json.dumps(value).replace("/", "\\/")
+    yield json.dumps(value, ensure_ascii=False).replace("&", "\\u0026")
     quoted = [urllib.parse.quote(value), urllib.parse.quote_plus(value), urllib.parse.quote(value, safe="")]
     yield from quoted
     yield urllib.parse.quote(value, safe="").lower()
@@ -136,4 +139,52 @@ async fn t43_a_value_that_code_was_given_comes_back_in_no_way_that_is_listed() {
     let list = owner.get("/v1/executions").await;
     check("the list", list.to_string().as_bytes());
     assert!(check_disk(world.data.path()) > 5);
+}
+
+/// Prints what PHP and Go make of a value, in two pieces with a cut at each byte.
+const CUT_EVERYWHERE: &str = r#"
+import json, os
+
+def written(value):
+    php = json.dumps(value).replace("/", "\\/")
+    go = json.dumps(value, ensure_ascii=False)
+    for sign in "<>&":
+        go = go.replace(sign, f"\\u{ord(sign):04x}")
+    return [php.encode(), go.encode()]
+
+def run(input):
+    for form in written(os.environ["TOKEN"]):
+        for at in range(len(form) + 1):
+            os.write(1, form[:at]); os.write(1, form[at:] + b"\n")
+    for form in written(os.environ["TOKEN"].replace("core", "kernel")):
+        os.write(2, form + b"\n")
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t178_a_value_in_the_json_of_php_and_go_is_found_wherever_it_is_cut() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    let variables = json!([{"name": "TOKEN", "value": TOKEN}]);
+    let tool = json!({"name": "cutting", "tool_type": "code_runner", "environment": "bare",
+        "configuration": {"code": CUT_EVERYWHERE, "env_variables": variables}});
+    let tool = owner.post("/v1/tools", tool).await;
+    let call = format!("/v1/tools/{}/call", id(&tool));
+    let record = owner.post(&call, json!({"arguments": {}})).await;
+    assert_eq!(record["status"], "succeeded", "{record}");
+    let stream = |name: &str| -> String {
+        let chunks = record["output"].as_array().unwrap().iter();
+        let chunks = chunks.filter(|chunk| chunk["stream"] == name);
+        chunks.map(|chunk| chunk["text"].as_str().unwrap()).collect()
+    };
+    let stdout = stream("stdout");
+    assert!(stdout.lines().count() > 100, "{stdout}");
+    for line in stdout.lines() {
+        assert_eq!(line, "\"[redacted:TOKEN]\"");
+    }
+    // The harmless twin is another value, written in the same ways.
+    let other = TOKEN.replace("core", "kernel");
+    let go = serde_json::to_string(&other).unwrap().replace('&', "\\u0026");
+    let php = serde_json::to_string(&other).unwrap();
+    let php = php.replace('/', "\\/").replace('\u{f6}', "\\u00f6");
+    assert_eq!(stream("stderr"), format!("{php}\n{go}\n"));
 }

@@ -20,9 +20,10 @@ pub use http::HeaderName;
 pub use policy::{FetchException, FetchExceptionParseError};
 pub use policy_source::{
     Credential, EgressAttempt, EgressPolicy, EgressPolicyFuture, EgressPolicySource,
-    IntegrationsField, Scheme, SecretText,
+    IntegrationsField, Scheme,
 };
 pub use proxy::{Proxy, ProxyConfig, ProxyLimits};
+pub use redact::{SecretText, SecretVersion};
 pub use resolve::Resolver;
 pub use roots::{Roots, RootsError};
 pub use tokio_rustls::rustls::Error as TlsError;

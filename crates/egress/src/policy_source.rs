@@ -5,11 +5,11 @@
 use chrono::{DateTime, Utc};
 use http::HeaderName;
 use policy::{Destination, IntegrationRules};
+use redact::SecretVersion;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use types::{SecretId, WorkspaceId};
-use zeroize::Zeroizing;
+use types::WorkspaceId;
 
 /// What a sandbox may access at this moment.
 #[derive(Debug, Default)]
@@ -45,11 +45,7 @@ impl fmt::Display for IntegrationsField {
 /// Consecutive entries of one secret are the headers that clients of the host use for it.
 #[derive(Debug)]
 pub struct Credential {
-    /// Its name, for the log.
-    pub secret: String,
-    /// Distinguishes it from other secrets and from its own earlier values.
-    pub id: SecretId,
-    pub version: u64,
+    pub secret: SecretVersion,
     pub destination: Destination,
     /// Whether it allows access to its destination by itself. If not, an integration must, and the
     /// secret is only injected.
@@ -60,7 +56,6 @@ pub struct Credential {
     pub prefix: String,
     /// What the sandbox has instead of the value. Unique per secret.
     pub placeholder: String,
-    pub value: SecretText,
 }
 
 /// The scheme of a request. A credential is sent over plain HTTP only to an address in the
@@ -70,25 +65,6 @@ pub enum Scheme {
     #[default]
     Https,
     Http,
-}
-
-/// A secret text: never printed, zeroed on drop.
-pub struct SecretText(Zeroizing<String>);
-
-impl SecretText {
-    pub fn new(text: String) -> Self {
-        Self(Zeroizing::new(text))
-    }
-
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for SecretText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretText(..)")
-    }
 }
 
 /// One attempt to connect, for the log.

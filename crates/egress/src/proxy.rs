@@ -13,10 +13,8 @@ mod error;
 mod limits;
 mod message;
 mod meter;
-mod prefilter;
-mod redact;
-mod secret_encodings;
-mod secret_encodings_cache;
+mod redacting_body;
+mod response_secrets;
 mod sni;
 mod socket_buffers;
 mod upstream;
@@ -34,8 +32,7 @@ use connection_slots::{ConnectionSlots, TrackedConnection};
 use error::EgressError;
 use meter::TrafficMeter;
 use policy::Destination;
-use redact::ResponseRedactor;
-use secret_encodings_cache::SecretEncodingsCache;
+use redact::{MaskingStream, SecretEncodingsCache};
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
@@ -206,12 +203,13 @@ impl ProxyClient {
         self.http1_only.lock().unwrap_or_else(PoisonError::into_inner).insert(to.clone());
     }
 
-    /// The redactor for the credentials of a route, if it has any.
-    async fn redactor(
+    /// Masks the credentials of a route in a response, if it has any.
+    async fn masking_stream(
         &self,
         route: &AllowedRoute,
-    ) -> Result<Option<ResponseRedactor>, EgressError> {
-        Ok(self.proxy.secret_encodings.get_or_build(route).await?.map(ResponseRedactor::new))
+    ) -> Result<Option<MaskingStream>, EgressError> {
+        let encodings = response_secrets::encodings(&self.proxy.secret_encodings, route).await?;
+        Ok(encodings.map(MaskingStream::new))
     }
 }
 

@@ -5,7 +5,7 @@
 //! sandbox, neither in a file name nor in a file.
 
 use crate::command::{FileCollection, StagingDirectory};
-use crate::redact::OutputRedactor;
+use redact::OutputRedactor;
 use sandbox::{FileError, Sandbox, SandboxDirectory};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;

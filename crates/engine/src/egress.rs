@@ -5,8 +5,8 @@
 //! sandbox. Without a handler the socket is closed before any code runs.
 
 use crate::grants::SandboxGrants;
-use crate::redact::OutputRedactor;
 use jail::PROXY_PORT;
+use redact::OutputRedactor;
 use sandbox::Sandbox;
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -4,8 +4,8 @@
 use crate::command::{FileContent, InputFile};
 use crate::directory_digest;
 use crate::engine::Engine;
-use crate::redact::OutputRedactor;
 use crate::session::{SandboxHandle, SessionLease};
+use redact::OutputRedactor;
 use sandbox::{DirectoryListing, FileError, Sandbox, SandboxDirectory, StopHandle};
 use std::fs::File;
 use std::io::{self, Read};

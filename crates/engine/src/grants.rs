@@ -5,8 +5,8 @@
 //! its session lives, so that what is known to be granted is what is applied.
 
 use crate::egress::{EgressHandler, proxy_variables};
-use crate::redact::OutputRedactor;
 use crate::volumes::{GrantedVolume, MemoryReservation};
+use redact::OutputRedactor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;

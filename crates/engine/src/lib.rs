@@ -14,6 +14,7 @@ mod directory_digest;
 mod egress;
 mod engine;
 mod environment_cache;
+mod event_redactor;
 mod execution_outcome;
 mod files;
 mod grants;
@@ -22,7 +23,6 @@ mod limits;
 mod package_installer;
 pub mod preflight;
 mod record;
-mod redact;
 mod resources;
 mod run;
 mod runner_request;
@@ -46,7 +46,6 @@ pub use host_support::{HostSupport, become_warden_if_asked};
 pub use package_installer::{
     InstallHandler, InstallRequest, InstallResult, ResolvedInstall, install_denied_error,
 };
-pub use redact::{OutputRedactor, RedactorCache, SecretVersion, check_secret_limits};
 pub use resources::HostResources;
 pub use run::{Admitted, FinishedExecution};
 pub use sandbox::{DirectoryListing, ValueRoom};

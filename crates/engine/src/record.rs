@@ -3,8 +3,8 @@
 use crate::collect::CollectedFiles;
 use crate::command::{Command, EntryPoint};
 use crate::execution_outcome::{classify_exit, value_warning};
-use crate::redact::OutputRedactor;
 use chrono::{DateTime, Utc};
+use redact::OutputRedactor;
 use sandbox::{ExitCause, ExitReport, RunnerOutcome};
 use serde_json::Value;
 use types::{Error, ErrorCode, Execution, TOOL_UNISOLATED, Truncation, Warning};

@@ -213,7 +213,8 @@ async fn judge(
     }
     let _turn = JUDGED.acquire().await.map_err(|_| ProtocolError::DecodingFailed)?;
     let judged = spawn_blocking(move || {
-        let queue = if frames::makes_tree(&body, result_bytes) { &LARGE_READS } else { &MEDIUM_READS };
+        let queue =
+            if frames::makes_tree(&body, result_bytes) { &LARGE_READS } else { &MEDIUM_READS };
         (body, Arc::clone(queue))
     });
     judged.await.map_err(|_| ProtocolError::DecodingFailed)

@@ -14,8 +14,9 @@ use crate::runs::output_budget::OutputBudget;
 use crate::{maintenance, readiness, runs::approval_key};
 use db::{Database, DatabaseError, NewAuditEntry};
 use egress::{FetchConfig, Fetcher, Proxy};
-use engine::{Engine, PackageRoot, RedactorCache, VolumeBase};
+use engine::{Engine, PackageRoot, VolumeBase};
 use policy::ApprovalKey;
+use redact::SecretEncodingsCache;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,7 +52,7 @@ pub struct Service {
     active: Mutex<HashMap<ExecutionId, Arc<ActiveExecution>>>,
     pub(crate) proxy: Proxy,
     /// Shared by sandboxes that are given the same secrets.
-    pub(crate) redactors: RedactorCache,
+    pub(crate) secret_encodings: SecretEncodingsCache,
     pub(crate) egress_log_queue: Arc<EgressLogQueue>,
     pub(crate) approval_changes: broadcast::Sender<ApprovalChange>,
     pub(crate) approval_json: ApprovalJsonCache,
@@ -139,7 +140,7 @@ impl Service {
             function_environments: AsyncMutex::default(),
             active: Mutex::default(),
             proxy,
-            redactors: RedactorCache::default(),
+            secret_encodings: SecretEncodingsCache::default(),
             egress_log_queue: Arc::default(),
             self_service_rate: SelfServiceRateLimit::default(),
             readiness: readiness::ReadinessCache::default(),

@@ -57,7 +57,7 @@ pub use run::{ModelUsage, Round, ToolUse};
 pub use secret::{
     ClientInjection, ClientKind, HeaderInjection, REDACTED_BYTES_MIN, SECRET_BYTES_PER_SANDBOX_MAX,
     SECRETS_PER_SANDBOX_MAX, SealContext, SealedValue, SealingKeyId, Secret, SecretInjection,
-    SecretScope, html_escaped,
+    SecretScope,
 };
 pub use session::{Session, SessionStatus};
 pub use shared_cache::SharedCache;

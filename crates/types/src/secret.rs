@@ -180,31 +180,3 @@ pub struct SealContext {
     /// Where it may be sent: a variable, or a host and a header.
     pub destination: String,
 }
-
-/// The HTML-escaped forms of a text, one for each set of characters that common libraries escape.
-pub fn html_escaped(text: &str) -> impl Iterator<Item = String> + '_ {
-    const WRITERS: [&[(char, &str)]; 8] = [
-        // Text between tags.
-        &[],
-        &[('"', "&quot;")],
-        // Python, and with its number in decimal Ruby, Java and JavaScript, and PHP.
-        &[('"', "&quot;"), ('\'', "&#x27;")],
-        &[('"', "&quot;"), ('\'', "&#39;")],
-        &[('"', "&quot;"), ('\'', "&#039;")],
-        &[('"', "&quot;"), ('\'', "&apos;")],
-        // Go.
-        &[('"', "&#34;"), ('\'', "&#39;"), ('+', "&#43;")],
-        // Mustache.
-        &[('"', "&quot;"), ('\'', "&#39;"), ('/', "&#x2F;"), ('`', "&#x60;"), ('=', "&#x3D;")],
-    ];
-    let write = |sign: char, writer: &[(char, &str)]| match sign {
-        '&' => "&amp;".to_owned(),
-        '<' => "&lt;".to_owned(),
-        '>' => "&gt;".to_owned(),
-        sign => {
-            let found = writer.iter().find(|(other, _)| *other == sign);
-            found.map_or_else(|| sign.to_string(), |(_, written)| (*written).to_owned())
-        }
-    };
-    WRITERS.iter().map(move |writer| text.chars().map(|sign| write(sign, writer)).collect())
-}

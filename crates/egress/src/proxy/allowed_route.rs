@@ -59,7 +59,7 @@ impl AllowedRoute {
     ) -> Result<Self, EgressError> {
         let opener = credentials_for(&way, to, scheme).find(|it| it.grants_access);
         let by = match (opener, matching_integration(&way.openings, to)) {
-            (Some(credential), _) => format!("secret:{}", credential.secret),
+            (Some(credential), _) => format!("secret:{}", credential.secret.name),
             (None, Some(opening)) => opening.integration.clone(),
             (None, None) if credentials_for(&way, to, Scheme::Https).any(|it| it.grants_access) => {
                 return Err(EgressError::HttpsRequired(to.clone()));
@@ -164,9 +164,9 @@ impl AllowedRoute {
 }
 
 fn credential_header_value(credential: &Credential) -> Result<HeaderValue, EgressError> {
-    let text = format!("{}{}", credential.prefix, credential.value.expose());
+    let text = format!("{}{}", credential.prefix, credential.secret.value.expose());
     let mut value = HeaderValue::try_from(text)
-        .map_err(|_| EgressError::InvalidSecretValue(credential.secret.clone()))?;
+        .map_err(|_| EgressError::InvalidSecretValue(credential.secret.name.clone()))?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -11,7 +11,7 @@ use super::connection_slots::{ConnectionSlot, SlotHoldingBody, TrackedConnection
 use super::error::{EgressError, MalformedRequest, ProxyBody, text_body};
 use super::message;
 use super::meter::{MeteredStream, StreamEnd};
-use super::redact::{RedactingBody, ResponseRedactor};
+use super::redacting_body::{RedactingBody, mask_headers};
 use super::sni::{self, SniGuard};
 use super::upstream::{HttpVersionChoice, UpstreamConnection, UpstreamSendError, dial};
 use super::websocket_redact::RedactingWebSocketStream;
@@ -26,6 +26,7 @@ use hyper::service::service_fn;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use policy::Destination;
+use redact::MaskingStream;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, copy_bidirectional_with_sizes};
@@ -71,7 +72,7 @@ struct WebSocketRelay {
     route: AllowedRoute,
     host: Upgraded,
     /// Present if the host has a credential.
-    redactor: Option<ResponseRedactor>,
+    redactor: Option<MaskingStream>,
     stream_end: StreamEnd,
     _seat: ConnectionSlot,
 }
@@ -282,7 +283,7 @@ impl Connection {
         let client =
             message::is_websocket_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
         let is_head = request.method() == Method::HEAD;
-        let redactor = self.sandbox.redactor(passage).await?;
+        let redactor = self.sandbox.masking_stream(passage).await?;
         request.extensions_mut().clear();
         let headers = request.headers_mut();
         message::strip_hop_by_hop_headers(headers);
@@ -368,7 +369,7 @@ fn has_websocket_extensions(response: &Response<Incoming>) -> bool {
 /// The response of a host, in the form for the client.
 fn client_response(
     response: Response<Incoming>,
-    redactor: Option<ResponseRedactor>,
+    redactor: Option<MaskingStream>,
     seat: Option<ConnectionSlot>,
 ) -> Response<ProxyBody> {
     let (mut parts, body) = response.into_parts();
@@ -377,7 +378,7 @@ fn client_response(
     message::strip_hop_by_hop_headers(&mut parts.headers);
     let body = match redactor {
         Some(redactor) => {
-            redactor.redact_headers(&mut parts.headers);
+            mask_headers(&redactor, &mut parts.headers);
             RedactingBody::new(body, redactor).boxed_unsync()
         }
         None => body.map_err(Into::into).boxed_unsync(),

@@ -4,8 +4,8 @@
 //! frames of a message. An invalid frame, or one whose payload may be transformed, must not be
 //! forwarded: it could not be searched.
 
-use super::redact::ResponseRedactor;
 use bytes::{Buf, Bytes, BytesMut};
+use redact::MaskingStream;
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
@@ -65,7 +65,7 @@ enum PendingOutput {
 
 /// Parses frames and redacts their payload.
 struct FrameRedactor {
-    redactor: ResponseRedactor,
+    redactor: MaskingStream,
     /// The part of a frame header that has arrived.
     head: Vec<u8>,
     frame: Option<WebSocketFrame>,
@@ -78,7 +78,7 @@ struct FrameRedactor {
 }
 
 impl FrameRedactor {
-    fn new(redactor: ResponseRedactor) -> Self {
+    fn new(redactor: MaskingStream) -> Self {
         let (head, control, due) = (Vec::new(), Vec::new(), VecDeque::new());
         Self {
             redactor,
@@ -110,7 +110,7 @@ impl FrameRedactor {
                         self.control.extend(part);
                     } else {
                         self.pending.push_back(PendingOutput::Redacted(count));
-                        let judged = self.redactor.redact_chunk(part);
+                        let judged = self.redactor.mask_chunk(part);
                         self.flush_redacted(&judged, &mut out);
                     }
                 }
@@ -146,7 +146,7 @@ impl FrameRedactor {
         let mut judged = Bytes::new();
         if is_control {
             let carried = std::mem::take(&mut self.control);
-            let carried = self.redactor.redact_complete(&carried).unwrap_or_else(|| carried.into());
+            let carried = self.redactor.mask_complete(&carried).unwrap_or_else(|| carried.into());
             let head = std::mem::take(&mut self.head);
             self.push_verbatim(head.into())?;
             self.push_verbatim(carried)?;
@@ -227,7 +227,7 @@ pub(super) struct RedactingWebSocketStream<S> {
 }
 
 impl<S> RedactingWebSocketStream<S> {
-    pub(super) fn new(stream: S, redactor: ResponseRedactor) -> Self {
+    pub(super) fn new(stream: S, redactor: MaskingStream) -> Self {
         let (arrived, out) = (BytesMut::new(), BytesMut::new());
         Self {
             stream,
@@ -292,19 +292,24 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for RedactingWebSocketStream<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::redact::SecretEncodings;
     use super::*;
-    use crate::policy_source::SecretText;
     use proptest::prelude::*;
-    use std::sync::Arc;
+    use redact::{SecretEncodingsCache, SecretText, SecretVersion};
+    use types::SecretId;
+    use uuid::Uuid;
 
     const VALUE: &str = "sk-0123456789abcdef";
     const TEXT: u8 = 1;
     const PING: u8 = 9;
 
     fn frames() -> FrameRedactor {
+        let (id, name) = (SecretId::new(Uuid::nil()), "TOKEN".to_owned());
         let value = SecretText::new(VALUE.to_owned());
-        FrameRedactor::new(ResponseRedactor::new(Arc::new(SecretEncodings::new(&[value]).unwrap())))
+        let secret = SecretVersion { id, version: 1, name, value };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let encodings = SecretEncodingsCache::default();
+        let encodings = runtime.block_on(encodings.get_or_build(&[&secret])).unwrap();
+        FrameRedactor::new(MaskingStream::new(encodings))
     }
 
     fn frame(first: u8, carried: &[u8]) -> Vec<u8> {

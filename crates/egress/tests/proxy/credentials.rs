@@ -2,7 +2,7 @@
 
 use crate::host::{Host, Vouching};
 use crate::world::{
-    PLACEHOLDER, Rules, SECRET, Sandbox, World, all_names, credential, limits, way,
+    PLACEHOLDER, Rules, SECRET, Sandbox, World, all_names, credential, limits, secret, way,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -373,10 +373,34 @@ async fn t42_a_value_that_arrives_in_pieces_is_covered_and_all_else_is_as_it_was
 }
 
 #[tokio::test]
+async fn t178_what_php_and_go_make_of_a_value_is_masked_wherever_it_is_cut() {
+    let hosts = Hosts::new().await;
+    let port = hosts.api.port();
+    let odd = Credential { secret: secret("sk/<odd>&key-0815"), ..credential("api.test", port) };
+    hosts.rules.become_these(EgressPolicy { credentials: vec![odd], ..way(&["127.0.0.2:0"]) });
+    let sandbox = hosts.sandbox();
+    let client = hosts.client(&sandbox);
+    let url = |at: usize| format!("https://api.test:{port}/halves?{at}");
+    let php = "sk\\/<odd>&key-0815";
+    let go = "sk/\\u003codd\\u003e\\u0026key-0815";
+    for written in [php, go] {
+        let text = format!("{{\"key\":\"{written}\"}}");
+        for at in 0..=text.len() {
+            let told = client.post(url(at)).body(text.clone()).send().await.unwrap().text().await;
+            assert_eq!(told.unwrap(), format!("{{\"key\":\"{}\"}}", "*".repeat(written.len())));
+        }
+        // The harmless twin is another value, written in the same way.
+        let other = written.replace("0815", "0816");
+        let told = client.post(url(5)).body(other.clone()).send().await.unwrap().text().await;
+        assert_eq!(told.unwrap(), other);
+    }
+}
+
+#[tokio::test]
 async fn a_secret_that_no_header_can_have_is_not_sent() {
     let hosts = Hosts::new().await;
     let bad = belljar_egress::Credential {
-        value: belljar_egress::SecretText::new("a\r\nx: y".to_owned()),
+        secret: secret("a\r\nx: y"),
         ..credential("api.test", hosts.api.port())
     };
     hosts.rules.become_these(EgressPolicy { credentials: vec![bad], ..way(&["127.0.0.2:0"]) });
@@ -423,7 +447,7 @@ async fn two_secrets_of_one_name_are_two_secrets() {
         header: HeaderName::from_static("x-api-key"),
         prefix: String::new(),
         placeholder: "belljar-placeholder-mine".to_owned(),
-        value: belljar_egress::SecretText::new("mine-and-only-mine".to_owned()),
+        secret: secret("mine-and-only-mine"),
         ..credential("api.test", port)
     };
     let credentials = vec![credential("api.test", port), mine];
@@ -439,15 +463,14 @@ async fn two_secrets_of_one_name_are_two_secrets() {
 /// So many secrets for one host, of so many bytes each.
 fn secrets(port: u16, count: usize, bytes: usize) -> Vec<Credential> {
     let secret = |number: usize| Credential {
-        secret: format!("secret{number}"),
-        id: types::SecretId::new(uuid::Uuid::from_u128(number as u128 + 100)),
+        secret: belljar_egress::SecretVersion {
+            name: format!("secret{number}"),
+            id: types::SecretId::new(uuid::Uuid::from_u128(number as u128 + 100)),
+            ..secret(&format!("{number:04}{}", "+v".repeat(bytes / 2 - 2)))
+        },
         header: HeaderName::try_from(format!("x-key-{number}")).unwrap(),
         prefix: String::new(),
         placeholder: format!("belljar-placeholder-{number}"),
-        value: belljar_egress::SecretText::new(format!(
-            "{number:04}{}",
-            "+v".repeat(bytes / 2 - 2)
-        )),
         ..credential("api.test", port)
     };
     (0..count).map(secret).collect()

@@ -9,6 +9,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -167,6 +168,7 @@ impl Host {
             "/encoded" => encoded(query, &seen),
             "/long" => self.long(query.parse().unwrap()),
             "/body" => said(StatusCode::OK, seen.body),
+            "/halves" => halves(seen.body.into(), query.parse().unwrap()),
             "/socket" => {
                 let upgrade = upgrade.unwrap();
                 tokio::spawn(async move {
@@ -238,6 +240,27 @@ const fn long_text() -> [u8; 64 * 1024] {
         at += 1;
     }
     text
+}
+
+/// Says the body back in two parts, with the cut after so many bytes.
+fn halves(mut body: Bytes, at: usize) -> Response<Said> {
+    let rest = body.split_off(at);
+    let body = Halves(VecDeque::from([body, rest]));
+    Response::new(body.map_err(|never| match never {}).boxed_unsync())
+}
+
+struct Halves(VecDeque<Bytes>);
+
+impl Body for Halves {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|part| Ok(Frame::data(part))))
+    }
 }
 
 struct Long {

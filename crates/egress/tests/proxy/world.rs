@@ -3,6 +3,7 @@
 use belljar_egress::{
     Ca, Credential, EgressAttempt, EgressPolicy, EgressPolicyFuture, EgressPolicySource,
     HeaderName, Proxy, ProxyConfig, ProxyLimits, Resolver, Roots, Scheme, SecretText,
+    SecretVersion,
 };
 use policy::{Destination, IntegrationRules};
 use std::collections::HashMap;
@@ -82,17 +83,20 @@ pub(crate) fn way(values: &[&str]) -> EgressPolicy {
 
 pub(crate) fn credential(host: &str, port: u16) -> Credential {
     Credential {
-        secret: "openai".to_owned(),
-        id: SecretId::new(Uuid::from_u128(1)),
-        version: 1,
+        secret: secret(SECRET),
         destination: Destination::new(host, port).unwrap(),
         grants_access: true,
         scheme: Scheme::Https,
         header: HeaderName::from_static("authorization"),
         prefix: "Bearer ".to_owned(),
         placeholder: PLACEHOLDER.to_owned(),
-        value: SecretText::new(SECRET.to_owned()),
     }
+}
+
+/// The secret `openai` with this value.
+pub(crate) fn secret(value: &str) -> SecretVersion {
+    let (id, name) = (SecretId::new(Uuid::from_u128(1)), "openai".to_owned());
+    SecretVersion { id, version: 1, name, value: SecretText::new(value.to_owned()) }
 }
 
 /// Names with one address each.

@@ -2,9 +2,9 @@
 //! where only the proxy sees it.
 
 use crate::secrets::UsableSecret;
-use egress::{Credential, HeaderName, Scheme, SecretText};
-use engine::SecretVersion;
+use egress::{Credential, HeaderName, Scheme};
 use policy::Destination;
+use redact::{SecretText, SecretVersion};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{ClientInjection, ClientKind, SecretId, SecretInjection};
 
@@ -60,13 +60,12 @@ pub(super) fn exposed_versions(secrets: &[UsableSecret]) -> BTreeSet<(SecretId, 
 /// learn it by what is taken out of its guesses.
 pub(super) fn redacted_versions(secrets: &[UsableSecret]) -> Vec<SecretVersion> {
     let readable = secrets.iter().filter(|secret| secret.target().is_none());
-    let version = |secret: &UsableSecret| SecretVersion {
-        id: secret.id,
-        version: secret.version,
-        name: secret.name.clone(),
-        value: secret.value.reveal().to_owned(),
-    };
-    readable.map(version).collect()
+    readable.map(secret_version).collect()
+}
+
+fn secret_version(secret: &UsableSecret) -> SecretVersion {
+    let value = SecretText::new(secret.value.reveal().to_owned());
+    SecretVersion { id: secret.id, version: secret.version, name: secret.name.clone(), value }
 }
 
 /// What the proxy puts into requests. One whose place cannot be understood is put nowhere.
@@ -86,16 +85,13 @@ fn header_credentials(secret: &UsableSecret) -> Option<Vec<Credential>> {
     }
     let credential = |(header, prefix): (&str, &str)| {
         Some(Credential {
-            id: secret.id,
-            version: secret.version,
+            secret: secret_version(secret),
             placeholder: placeholder(secret),
             destination: to.clone(),
             grants_access: secret.opens_host,
             scheme: if target.https { Scheme::Https } else { Scheme::Http },
             header: header.parse::<HeaderName>().ok()?,
             prefix: prefix.to_owned(),
-            value: SecretText::new(secret.value.reveal().to_owned()),
-            secret: secret.name.clone(),
         })
     };
     places.into_iter().map(credential).collect()

@@ -6,7 +6,7 @@ use crate::runs::executions::RunContext;
 use crate::service::Service;
 use chrono::TimeDelta;
 use egress::EgressAttempt;
-use engine::OutputRedactor;
+use redact::OutputRedactor;
 use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;

@@ -13,6 +13,7 @@ use crate::secrets::{CodeAuthor, SecretConsumer};
 use crate::service::Service;
 use egress::IntegrationsField;
 use engine::{Command, GrantedVolume, SandboxGrants};
+use redact::OutputRedactor;
 use std::sync::Arc;
 use types::{
     AgentId, Error, ErrorCode, Integration, ObjectRef, Principal, PrincipalId, Privilege,
@@ -89,7 +90,8 @@ impl Service {
         let caller = caller.id;
         let consumer = SecretConsumer { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.open_secrets(consumer, |_| true).await?;
-        let redactor = self.redactors.redactor(credentials::redacted_versions(&secrets)).await?;
+        let redacted = credentials::redacted_versions(&secrets);
+        let redactor = OutputRedactor::from_cache(&self.secret_encodings, &redacted).await?;
         let needs_egress =
             !names.is_empty() || secrets.iter().any(|secret| secret.target().is_some());
         let egress =

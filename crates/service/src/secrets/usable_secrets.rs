@@ -88,7 +88,7 @@ impl Service {
             match self.open_secret(&vault, borrower.workspace, &secret)? {
                 Some(opened) => {
                     bytes += opened.value.reveal().len();
-                    engine::check_secret_limits(usable.len() + 1, bytes)?;
+                    redact::check_secret_limits(usable.len() + 1, bytes)?;
                     let opens = self.opens_host(borrower.workspace, borrower.caller, &secret)?;
                     usable.push(UsableSecret { opens_host: opens, ..opened });
                 }

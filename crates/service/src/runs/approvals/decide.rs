@@ -291,8 +291,8 @@ impl Service {
         };
         if let Some((void, ended)) = self.db.write(written).await? {
             if let Some(ended) = ended {
-            self.publish_end(ended).await;
-        }
+                self.publish_end(ended).await;
+            }
             self.publish_approval(workspace, &void);
         }
         Ok(())

@@ -5,7 +5,6 @@
 //! constant, so an attacker who makes a host echo guesses learns nothing about parts of a value
 //! that are shorter than an n-gram.
 
-use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use zeroize::Zeroizing;
 
@@ -21,15 +20,15 @@ const BITS_MIN: usize = 1 << 16;
 const BITS_MAX: usize = 1 << 21;
 
 /// The part of a text that must be scanned.
-pub(super) struct ScanRange {
+pub(crate) struct ScanRange {
     /// Bytes that cannot belong to an encoding.
-    pub(super) skip: usize,
+    pub(crate) skip: usize,
     /// The end of the part to scan byte by byte.
-    pub(super) until: usize,
+    pub(crate) until: usize,
 }
 
 /// All n-grams of all encodings.
-pub(super) struct NgramPrefilter {
+pub(crate) struct NgramPrefilter {
     is_long: bool,
     length_max: usize,
     ngrams: Zeroizing<Vec<u64>>,
@@ -40,23 +39,22 @@ pub(super) struct NgramPrefilter {
 }
 
 impl NgramPrefilter {
-    pub(super) fn new(spellings: &BTreeSet<Vec<u8>>) -> Self {
-        let length_min = spellings.iter().map(Vec::len).min().unwrap_or_default();
-        let length_max = spellings.iter().map(Vec::len).max().unwrap_or_default();
-        let is_long = length_min >= 2 * LONG_NGRAM_BYTES - 1;
-        let words = |it: &Vec<u8>| {
-            if is_long {
-                ngrams_of::<LONG_NGRAM_BYTES>(it)
-            } else {
-                ngrams_of::<SHORT_NGRAM_BYTES>(it)
-            }
+    pub(crate) fn new<'e>(encodings: impl Iterator<Item = &'e [u8]> + Clone) -> Self {
+        let lengths = encodings.clone().map(<[u8]>::len);
+        let length_max = lengths.clone().max().unwrap_or_default();
+        let is_long = lengths.min().unwrap_or_default() >= 2 * LONG_NGRAM_BYTES - 1;
+        let mut all: Vec<u64> = match is_long {
+            true => encodings.flat_map(ngrams_of::<LONG_NGRAM_BYTES>).collect(),
+            false => encodings.flat_map(ngrams_of::<SHORT_NGRAM_BYTES>).collect(),
         };
-        let all: BTreeSet<u64> = spellings.iter().flat_map(words).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.shrink_to_fit();
         let count = (all.len() * BITS_PER_GRAM).clamp(BITS_MIN, BITS_MAX).next_power_of_two();
         let mut grams = Self {
             is_long,
             length_max,
-            ngrams: Zeroizing::new(all.into_iter().collect()),
+            ngrams: Zeroizing::new(all),
             filter: vec![0; count / 64],
             key: RandomState::new().hash_one(count) | 1,
             shift: 64 - count.ilog2(),
@@ -69,12 +67,12 @@ impl NgramPrefilter {
     }
 
     /// Memory use in bytes.
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         8 * (self.ngrams.len() + self.filter.len())
     }
 
     /// The range of a text to scan, if no encoding began before it.
-    pub(super) fn scan_range(&self, text: &[u8]) -> ScanRange {
+    pub(crate) fn scan_range(&self, text: &[u8]) -> ScanRange {
         let (size, found) = match self.is_long {
             true => (LONG_NGRAM_BYTES, self.next_candidate::<LONG_NGRAM_BYTES>(text)),
             false => (SHORT_NGRAM_BYTES, self.next_candidate::<SHORT_NGRAM_BYTES>(text)),
@@ -106,8 +104,8 @@ impl NgramPrefilter {
     }
 }
 
-fn ngrams_of<const SIZE: usize>(spelling: &[u8]) -> Vec<u64> {
-    spelling.array_windows::<SIZE>().map(ngram).collect()
+fn ngrams_of<const SIZE: usize>(encoding: &[u8]) -> impl Iterator<Item = u64> {
+    encoding.array_windows::<SIZE>().map(ngram)
 }
 
 fn ngram<const SIZE: usize>(piece: &[u8; SIZE]) -> u64 {
@@ -122,8 +120,8 @@ mod tests {
 
     const VALUE: &str = "sk-0123456789abcdef";
 
-    fn grams(spellings: &[&str]) -> NgramPrefilter {
-        NgramPrefilter::new(&spellings.iter().map(|it| it.as_bytes().to_vec()).collect())
+    fn grams(encodings: &[&str]) -> NgramPrefilter {
+        NgramPrefilter::new(encodings.iter().map(|it| it.as_bytes()))
     }
 
     #[test]

@@ -1,26 +1,15 @@
 //! Removes secret values from the output of code that has them.
 //!
-//! The redactor searches for a value itself and for the encodings that programs write: base64,
-//! hexadecimal, percent-encoded, escaped, in either letter case, and wrapped into lines. This
-//! prevents accidents only: code that transforms a value in another way can still print it. The
-//! redactor never shows the secret, and holds back no output that could not be part of one. The
-//! time of a search depends on the length of the text alone, because users choose both values and
-//! texts.
+//! This prevents accidents only: code that transforms a value in a way that is not listed in
+//! `encodings.rs` can still print it. The redactor never shows the secret, and holds back no output
+//! that could not be part of one.
 
-mod cache;
-mod encodings;
-mod events;
-mod patterns;
-mod stream;
-
-pub use cache::{RedactorCache, SecretVersion};
-pub(crate) use events::EventRedactor;
-pub(crate) use stream::StreamRedactor;
-
-use patterns::SecretPatterns;
+use crate::cache::{SecretEncodingsCache, SecretEncodingsError, build};
+use crate::redacting_stream::RedactingStream;
+use crate::secret::{SecretText, SecretVersion};
+use crate::secret_encodings::SecretEncodings;
 use serde_json::Value;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -29,16 +18,13 @@ use types::{
     SECRETS_PER_SANDBOX_MAX,
 };
 
-/// Values of at most this many bytes in total are prepared on the current thread: it takes less
-/// than a millisecond.
-const INLINE_BYTES_MAX: usize = 1024;
-/// Limits concurrent preparations of more bytes in the whole process: each takes a thread and
-/// memory for a while.
+/// Limits the concurrent preparations of values that are not in a cache, in the whole process: each
+/// takes a thread and memory for a while.
 static PREPARATIONS: Semaphore = Semaphore::const_new(2);
 
 /// The values to remove, each with the name that replaces it. Cloning is cheap.
 #[derive(Clone, Default)]
-pub struct OutputRedactor(Option<Arc<SecretPatterns>>);
+pub struct OutputRedactor(Option<Arc<SecretEncodings>>);
 
 impl OutputRedactor {
     /// Creates a redactor of names and values, off the threads that serve requests. It ignores
@@ -47,29 +33,38 @@ impl OutputRedactor {
     pub async fn prepare(
         secrets: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, Error> {
-        let long = |(_, value): &(String, String)| value.len() >= REDACTED_BYTES_MIN;
-        let by_value = |(name, value)| (value, name);
-        Self::build(secrets.into_iter().filter(long).map(by_value).collect()).await
+        let secrets = secrets.into_iter().map(|(name, value)| (name, SecretText::new(value)));
+        Self::build(secrets.filter(|(_, value)| is_redacted(value)).collect()).await
     }
 
-    async fn build(secrets: BTreeMap<String, String>) -> Result<Self, Error> {
-        let bytes = secrets.keys().map(String::len).sum();
+    /// The redactor of these secrets. All sandboxes with exactly these secrets share it.
+    pub async fn from_cache(
+        cache: &SecretEncodingsCache,
+        secrets: &[SecretVersion],
+    ) -> Result<Self, Error> {
+        let secrets: Vec<&SecretVersion> =
+            secrets.iter().filter(|secret| is_redacted(&secret.value)).collect();
+        let bytes = secrets.iter().map(|secret| secret.value.expose().len()).sum();
         check_secret_limits(secrets.len(), bytes)?;
         if secrets.is_empty() {
             return Ok(Self::default());
         }
-        let prepared = if bytes <= INLINE_BYTES_MAX {
-            SecretPatterns::new(secrets)
-        } else {
-            let _permit = PREPARATIONS.acquire().await.map_err(|_| not_prepared_error())?;
-            let preparing = tokio::task::spawn_blocking(|| SecretPatterns::new(secrets));
-            preparing.await.map_err(|_| not_prepared_error())?
-        };
-        Ok(Self(Some(Arc::new(prepared?))))
+        let encodings = cache.get_or_build(&secrets).await.map_err(preparation_error)?;
+        Ok(Self(Some(encodings)))
+    }
+
+    async fn build(secrets: Vec<(String, SecretText)>) -> Result<Self, Error> {
+        let bytes = secrets.iter().map(|(_, value)| value.expose().len()).sum();
+        check_secret_limits(secrets.len(), bytes)?;
+        if secrets.is_empty() {
+            return Ok(Self::default());
+        }
+        let encodings = build(secrets, &PREPARATIONS).await.map_err(preparation_error)?;
+        Ok(Self(Some(Arc::new(encodings))))
     }
 
     /// Whether it has no values to remove.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
@@ -78,14 +73,16 @@ impl OutputRedactor {
         let (Some(ours), Some(theirs)) = (&self.0, &other.0) else {
             return Ok(if self.0.is_some() { self.clone() } else { other.clone() });
         };
-        if ours.contains_all(theirs) {
+        let lacks = |has: &SecretEncodings, value: &SecretText| !has.contains_value(value);
+        if !theirs.secrets().any(|(_, value)| lacks(ours, value)) {
             return Ok(self.clone());
         }
-        if theirs.contains_all(ours) {
+        if !ours.secrets().any(|(_, value)| lacks(theirs, value)) {
             return Ok(other.clone());
         }
-        let secrets = theirs.secrets.iter().chain(&ours.secrets);
-        Self::build(secrets.map(|(value, name)| (value.clone(), name.clone())).collect()).await
+        let added = theirs.secrets().filter(|(_, value)| lacks(ours, value));
+        let both = ours.secrets().chain(added);
+        Self::build(both.map(|(name, value)| (name.to_owned(), value.clone())).collect()).await
     }
 
     /// Redacts a complete text.
@@ -100,7 +97,7 @@ impl OutputRedactor {
     }
 
     /// Redacts the network attempts of code.
-    pub(crate) fn redact_attempts(&self, attempts: &mut [NetworkAttempt]) {
+    pub fn redact_attempts(&self, attempts: &mut [NetworkAttempt]) {
         for attempt in attempts {
             attempt.host = self.redact_text(&attempt.host).into_owned();
             let reason = attempt.reason.take();
@@ -109,12 +106,12 @@ impl OutputRedactor {
     }
 
     /// A redactor for a text that arrives in pieces.
-    pub(crate) fn stream(&self) -> StreamRedactor {
-        StreamRedactor::new(self.0.clone())
+    pub fn stream(&self) -> RedactingStream {
+        RedactingStream::new(self.0.clone())
     }
 
     /// Redacts strings, field names, and numbers that are a secret.
-    pub(crate) fn redact_json(&self, value: Value) -> Value {
+    pub fn redact_json(&self, value: Value) -> Value {
         match value {
             _ if self.0.is_none() => value,
             Value::String(text) => self.redact_text(&text).into(),
@@ -135,7 +132,7 @@ impl OutputRedactor {
     }
 
     /// Redacts a record except for its output, results and files.
-    pub(crate) fn redact_record(&self, execution: &mut Execution) {
+    pub fn redact_record(&self, execution: &mut Execution) {
         if self.0.is_none() {
             return;
         }
@@ -174,7 +171,7 @@ impl OutputRedactor {
 
 impl fmt::Debug for OutputRedactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.0.iter().flat_map(|patterns| patterns.secrets.values());
+        let names = self.0.iter().flat_map(|encodings| encodings.secrets()).map(|(name, _)| name);
         f.debug_set().entries(names).finish()
     }
 }
@@ -192,14 +189,20 @@ pub fn check_secret_limits(count: usize, bytes: usize) -> Result<(), Error> {
     Err(Error::new(ErrorCode::QuotaExceeded, message).hint(hint))
 }
 
-fn cache_full_error() -> Error {
-    let message = "too many different secrets are in use by sandboxes at the moment";
-    Error::new(ErrorCode::CapacityExhausted, message)
-        .hint("send the request again when some have ended")
+fn is_redacted(value: &SecretText) -> bool {
+    value.expose().len() >= REDACTED_BYTES_MIN
 }
 
-fn not_prepared_error() -> Error {
-    Error::server_fault("the redaction of secret values could not be prepared; nothing was run")
+fn preparation_error(error: SecretEncodingsError) -> Error {
+    let message = error.to_string();
+    match error {
+        SecretEncodingsError::TooLong => {
+            Error::new(ErrorCode::QuotaExceeded, message).hint("give it fewer or shorter secrets")
+        }
+        SecretEncodingsError::CacheFull => Error::new(ErrorCode::CapacityExhausted, message)
+            .hint("send the request again when some have ended"),
+        SecretEncodingsError::NotBuilt => Error::server_fault(message),
+    }
 }
 
 #[cfg(test)]

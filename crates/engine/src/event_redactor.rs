@@ -1,13 +1,13 @@
 //! Redacts the events of one execution before they are emitted.
 
-use super::{OutputRedactor, StreamRedactor};
+use redact::{OutputRedactor, RedactingStream};
 use types::{DisplayData, Event, OutputChunk};
 
 /// Both output streams, each with its held bytes.
 pub(crate) struct EventRedactor {
     redactor: OutputRedactor,
-    stdout: StreamRedactor,
-    stderr: StreamRedactor,
+    stdout: RedactingStream,
+    stderr: RedactingStream,
     /// Time of the last output.
     t: u64,
 }
@@ -50,7 +50,7 @@ impl EventRedactor {
         }
     }
 
-    fn stream(&mut self, stream: types::OutputStream) -> &mut StreamRedactor {
+    fn stream(&mut self, stream: types::OutputStream) -> &mut RedactingStream {
         match stream {
             types::OutputStream::Stdout => &mut self.stdout,
             types::OutputStream::Stderr => &mut self.stderr,
