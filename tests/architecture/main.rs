@@ -9,6 +9,7 @@ use std::process::Command;
 
 /// The direct dependencies of each crate. A dependency points to a line above; a new one is a decision.
 const EDGES: &[(&str, &[&str])] = &[
+    ("boxed", &[]),
     ("types", &[]),
     ("jail", &[]),
     ("keyfile", &[]),
@@ -18,15 +19,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ("skill", &[]),
     ("redact", &["types"]),
     ("egress", &["keyfile", "policy", "redact", "types"]),
-    ("sandbox", &["jail", "types"]),
+    ("sandbox", &["boxed", "jail", "types"]),
     ("db", &["keyfile", "types"]),
     ("vault", &["keyfile", "types"]),
-    ("engine", &["contract", "environment", "jail", "redact", "sandbox", "types"]),
+    ("engine", &["boxed", "contract", "environment", "jail", "redact", "sandbox", "types"]),
     (
         "service",
-        &["contract", "db", "egress", "engine", "keyfile", "policy", "redact", "types", "vault"],
+        &[
+            "boxed", "contract", "db", "egress", "engine", "keyfile", "policy", "redact", "types",
+            "vault",
+        ],
     ),
-    ("agent", &["service", "skill", "types"]),
+    ("agent", &["boxed", "service", "skill", "types"]),
     ("mcp", &["agent", "service", "skill", "types"]),
     ("api", &["agent", "mcp", "service", "skill", "types"]),
     ("cli", &["agent", "api", "contract", "engine", "mcp", "service", "skill", "types"]),
@@ -227,13 +231,14 @@ struct BuiltPackage {
     license: String,
 }
 
-/// Every package that the workspace builds, with its tests and build scripts. `cargo tree` resolves features
+/// Every package that the workspace builds with all features, with its tests and build scripts. `cargo tree` resolves features
 /// as a build does; `cargo metadata` also lists optional packages that no build has.
 fn built_packages(settings: &toml::Table) -> BTreeSet<BuiltPackage> {
     let mut packages = BTreeSet::new();
     for target in strings(&settings["graph"]["targets"]) {
         let tree = Command::new(env!("CARGO"))
-            .args(["tree", "--workspace", "--locked", "--offline", "--target", target.as_str()])
+            .args(["tree", "--workspace", "--all-features", "--locked", "--offline"])
+            .args(["--target", target.as_str()])
             .args(["--edges", "normal,build,dev", "--prefix", "none", "--format", "{p}|{l}"])
             .current_dir(root())
             .output()

@@ -15,6 +15,7 @@ mod clients;
 mod code_execution;
 mod configuration;
 mod conformance;
+mod conformance_server;
 mod door;
 mod given_files;
 mod inspector;

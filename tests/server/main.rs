@@ -53,6 +53,9 @@ mod slow;
 mod streams;
 mod taken_rights;
 mod tools;
+// A build without OTLP refuses the option; `crates/cli/src/cli/serve/no_traces.rs` tests that.
+#[cfg(feature = "otlp")]
+mod traces;
 mod uploads;
 mod variables;
 mod vault;

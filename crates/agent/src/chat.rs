@@ -127,6 +127,7 @@ struct ChatRun {
 
 impl Agents {
     /// Starts a run. The caller waits for its end with the returned handle.
+    #[boxed::future]
     pub async fn run_agent(
         self: &Arc<Self>,
         caller: &Caller,

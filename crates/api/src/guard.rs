@@ -4,6 +4,7 @@
 //! Web pages in a browser on the same machine can reach a loopback address too. They cannot forge
 //! `Host` and `Origin`, and the server uses no cookies.
 
+use super::metrics::HttpMetrics;
 use super::problem::Problem;
 use super::rate_limit::{Admission, hold_until_sent};
 use super::{AppState, HttpCaller, ProtectedResource, extract, sse, unread_body};
@@ -67,9 +68,16 @@ impl AllowedHosts {
     }
 }
 
+/// State of the outermost layer.
+#[derive(Debug, Clone)]
+pub(crate) struct Receiver {
+    pub(crate) allowed_hosts: Arc<AllowedHosts>,
+    pub(crate) metrics: Arc<HttpMetrics>,
+}
+
 /// Outermost layer: assigns the request id, rejects unknown hosts and origins, and logs one line.
 pub(crate) async fn receive(
-    State(names): State<Arc<AllowedHosts>>,
+    State(Receiver { allowed_hosts: names, metrics }): State<Receiver>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -96,6 +104,7 @@ pub(crate) async fn receive(
         response.headers_mut().insert(REQUEST_ID, number);
     }
     set_security_headers(response.headers_mut());
+    metrics.record(response.status(), began.elapsed());
     log_request(&method, route, number, response.status(), began);
     response
 }
@@ -126,10 +135,6 @@ fn set_security_headers(headers: &mut HeaderMap) {
 
 fn log_request(method: &Method, route: &str, number: Uuid, status: StatusCode, began: Instant) {
     let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let class = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
-    let class = class.get(usize::from(status.as_u16() / 100)).copied().unwrap_or("other");
-    metrics::counter!("belljar_http_requests_total", "status" => class).increment(1);
-    metrics::histogram!("belljar_http_request_seconds").record(began.elapsed().as_secs_f64());
     tracing::info!(%method, route, request_id = %number, status = status.as_u16(), micros, "request");
 }
 

@@ -14,6 +14,7 @@ mod in_process;
 mod json_or_file;
 mod listener;
 mod mcp_sessions;
+mod metrics;
 mod multipart;
 mod openapi;
 mod problem;
@@ -29,6 +30,7 @@ mod trace_format;
 mod unread_body;
 
 pub use guard::AllowedHosts;
+use guard::Receiver;
 pub use in_process::InProcessApi;
 pub use listener::serve;
 pub use openapi::document;
@@ -42,8 +44,8 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
-use mcp::{ConformanceServer, McpCaller, McpServer, McpSessions};
-use metrics_exporter_prometheus::PrometheusHandle;
+use mcp::{McpCaller, McpServer, McpSessions};
+use metrics::HttpMetrics;
 use problem::Problem;
 use rate_limit::{RateLimiter, RequestPermit};
 use service::{Caller, Service};
@@ -58,7 +60,7 @@ pub struct AppState {
     pub(crate) agents: Arc<Agents>,
     pub(crate) allowed_hosts: Arc<AllowedHosts>,
     pub(crate) rate_limiter: RateLimiter,
-    pub(crate) metrics: PrometheusHandle,
+    pub(crate) metrics: Arc<HttpMetrics>,
     /// Present if the operator trusts an OAuth issuer.
     pub(crate) resource: Option<ProtectedResource>,
 }
@@ -69,7 +71,6 @@ impl AppState {
         agents: Arc<Agents>,
         names: AllowedHosts,
         bounds: RequestLimits,
-        metrics: PrometheusHandle,
         resource: Option<ProtectedResource>,
     ) -> Arc<Self> {
         let (names, limits) = (Arc::new(names), RateLimiter::new(bounds));
@@ -78,9 +79,16 @@ impl AppState {
             agents,
             allowed_hosts: names,
             rate_limiter: limits,
-            metrics,
+            metrics: Arc::default(),
             resource,
         })
+    }
+
+    fn receiver(&self) -> Receiver {
+        Receiver {
+            allowed_hosts: Arc::clone(&self.allowed_hosts),
+            metrics: Arc::clone(&self.metrics),
+        }
     }
 }
 
@@ -107,22 +115,14 @@ pub fn router(app: Arc<AppState>, door: McpServer) -> Router {
         .method_not_allowed_fallback(|| async { method_not_allowed() })
         // Each handler limits its body where it reads it.
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(Arc::clone(&app.allowed_hosts), guard::receive))
+        .layer(from_fn_with_state(app.receiver(), guard::receive))
         .with_state(app)
 }
 
-/// The MCP server with the same guard for the conformance suite, which cannot send a key. It can
-/// reach only fixtures that were made for the suite.
-pub fn conformance_router(names: AllowedHosts, fixtures: ConformanceServer) -> Router {
-    Router::new()
-        .route_service(
-            "/mcp",
-            mcp::streamable_http_service(
-                fixtures,
-                &McpSessions::new(mcp::SessionLimits::new(mcp::SESSIONS_PER_PRINCIPAL)),
-            ),
-        )
-        .layer(from_fn_with_state(Arc::new(names), guard::receive))
+/// `router` behind the outermost layer alone: allowed hosts and origins, and no authentication.
+pub fn with_host_guard(router: Router, names: AllowedHosts) -> Router {
+    let receiver = Receiver { allowed_hosts: Arc::new(names), metrics: Arc::default() };
+    router.layer(from_fn_with_state(receiver, guard::receive))
 }
 
 fn not_found() -> Problem {

@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
 use types::FileId;
 
 /// Everything that a server keeps. Dropping it writes what was asked for and lets the directory go.
@@ -173,7 +174,17 @@ fn check_before_migration(data: &Path, home: &Path, audit_key: &Path) -> Result<
 async fn run_blocking<T: Send + 'static>(
     job: impl FnOnce() -> Result<T, DatabaseError> + Send + 'static,
 ) -> Result<T, DatabaseError> {
-    tokio::task::spawn_blocking(job).await.map_err(|_| DatabaseError::Aborted)?
+    let (sender, receiver) = oneshot::channel();
+    spawn_blocking(Box::new(move || {
+        // The caller may have stopped waiting.
+        let _ = sender.send(job());
+    }));
+    receiver.await.map_err(|_| DatabaseError::Aborted)?
+}
+
+/// Starts a job of any kind; the task of the runtime is compiled once for all of them.
+fn spawn_blocking(job: Box<dyn FnOnce() + Send>) {
+    tokio::task::spawn_blocking(job);
 }
 
 impl std::fmt::Debug for Database {

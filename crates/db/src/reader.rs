@@ -110,15 +110,26 @@ impl ReaderPool {
         &self,
         job: impl FnOnce(&Reader<'_>) -> Result<T, DatabaseError>,
     ) -> Result<T, DatabaseError> {
+        let (mut job, mut result) = (Some(job), Err(DatabaseError::Aborted));
+        self.with_reader(&mut |reader| {
+            if let Some(job) = job.take() {
+                result = job(reader);
+            }
+        })?;
+        result
+    }
+
+    /// Calls `job` once. It is compiled once, and not for each of the hundred kinds of reads.
+    fn with_reader(&self, job: &mut dyn FnMut(&Reader<'_>)) -> Result<(), DatabaseError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let connection = idle.map_or_else(|| schema::open_to_read(&self.database), Ok)?;
         connection.prepare_cached("BEGIN")?.execute([])?;
-        let result = job(&Reader::new(&connection));
+        job(&Reader::new(&connection));
         connection.prepare_cached("COMMIT")?.execute([])?;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_CONNECTIONS {
             idle.push(connection);
         }
-        result
+        Ok(())
     }
 }

@@ -123,6 +123,7 @@ impl Engine {
         self.expired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[boxed::future]
     pub async fn open(&self, request: NewSession) -> Result<SessionInfo, Error> {
         let NewSession { id, generation, started_by, environment, limits, caps, expiry, grants } =
             request;
@@ -177,6 +178,7 @@ impl Engine {
     }
 
     /// Leases a sandbox and applies the grants to it, with its volumes refreshed.
+    #[boxed::future]
     pub(crate) async fn attach_sandbox(
         &self,
         ready: &RunningEnvironment,
@@ -260,6 +262,7 @@ impl Engine {
     }
 
     /// Closes the session; nothing of it is left when this returns.
+    #[boxed::future]
     pub async fn close(&self, id: SandboxId) -> Result<(), Error> {
         let session = self.session(id)?;
         self.sessions().remove(&id);

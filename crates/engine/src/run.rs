@@ -80,6 +80,7 @@ impl Engine {
     }
 
     /// Resolves the limits of a command and reserves capacity.
+    #[boxed::future]
     pub async fn admit(self: &Arc<Self>, mut command: Command) -> Result<Admitted, Error> {
         let created = Utc::now();
         self.capacity.check_open()?;

@@ -8,7 +8,6 @@ mod approval;
 mod arguments;
 mod caller;
 mod code_execution;
-mod conformance;
 mod create_session;
 mod execute_python;
 mod files;
@@ -25,7 +24,6 @@ mod tools;
 mod wait;
 
 pub use caller::McpCaller;
-pub use conformance::ConformanceServer;
 pub use http::{
     McpSessionGuard, McpSessionUse, McpSessions, SESSIONS_PER_PRINCIPAL, SessionLimits,
     SessionOwner, TooManyMcpSessions, streamable_http_service,

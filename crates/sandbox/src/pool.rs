@@ -43,6 +43,7 @@ struct PoolState {
 
 impl Pool {
     /// Starts the nursery and fills the pool in the background.
+    #[boxed::future]
     pub async fn start(config: PoolConfig) -> Result<Arc<Self>, SpawnError> {
         let pool =
             Arc::new(Self { config, current: AsyncMutex::new(None), state: Mutex::default() });
@@ -56,6 +57,7 @@ impl Pool {
     }
 
     /// The nursery in use; a new one if it has died.
+    #[boxed::future]
     pub async fn zygote_host(self: &Arc<Self>) -> Result<Arc<ZygoteHost>, SpawnError> {
         let mut current = self.current.lock().await;
         if let Some(found) = current.as_ref().filter(|current| !current.host.is_gone()) {
@@ -131,6 +133,7 @@ impl Pool {
     }
 
     /// The same, with directories beside its working directory, which none that waits has.
+    #[boxed::future]
     pub async fn spawn_with_volumes(
         self: &Arc<Self>,
         limits: &Limits,

@@ -161,6 +161,7 @@ static ZYGOTE_HOSTS: AtomicU64 = AtomicU64::new(0);
 
 impl ZygoteHost {
     /// Starts a warden and a zygote, and waits until sandboxes can be born.
+    #[boxed::future]
     pub async fn start(config: ZygoteHostConfig) -> Result<Arc<Self>, SpawnError> {
         allow_many_descriptors();
         let uids = HostUids::claim()?;
@@ -271,6 +272,7 @@ impl ZygoteHost {
         }
     }
 
+    #[boxed::future]
     async fn spawn_without_timeout(
         self: &Arc<Self>,
         limits: &Limits,

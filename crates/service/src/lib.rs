@@ -13,6 +13,7 @@ mod idempotency;
 mod identity;
 mod maintenance;
 mod memory_trim;
+pub mod metrics;
 mod names;
 mod network;
 mod origins;

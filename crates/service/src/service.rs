@@ -7,6 +7,7 @@ use crate::identity::api_key::ApiKeyText;
 use crate::identity::caller::Caller;
 use crate::identity::self_service_rate::SelfServiceRateLimit;
 use crate::identity::tokens::TokenVerifier;
+use crate::metrics::ExecutionMetrics;
 use crate::network::{self, EgressLogQueue};
 use crate::runs::approvals::{ApprovalChange, ApprovalJsonCache};
 use crate::runs::executions::ActiveExecution;
@@ -50,6 +51,7 @@ pub struct Service {
     /// left without.
     pub(crate) function_environments: AsyncMutex<()>,
     active: Mutex<HashMap<ExecutionId, Arc<ActiveExecution>>>,
+    pub(crate) execution_metrics: ExecutionMetrics,
     pub(crate) proxy: Proxy,
     /// Shared by sandboxes that are given the same secrets.
     pub(crate) secret_encodings: SecretEncodingsCache,
@@ -95,6 +97,7 @@ pub enum StartError {
 impl Service {
     /// Opens what is kept, marks what the last stop has interrupted, and starts the engine. Must
     /// be called inside a tokio runtime.
+    #[boxed::future]
     pub async fn start(
         config: Config,
         engine: engine::Config,
@@ -139,6 +142,7 @@ impl Service {
             contracts: ContractCache::default(),
             function_environments: AsyncMutex::default(),
             active: Mutex::default(),
+            execution_metrics: ExecutionMetrics::new(),
             proxy,
             secret_encodings: SecretEncodingsCache::default(),
             egress_log_queue: Arc::default(),
@@ -194,7 +198,7 @@ impl Service {
     }
 
     /// Those that run; a question to a person may stay open for days.
-    fn started_executions(&self) -> Vec<Arc<ActiveExecution>> {
+    pub(crate) fn started_executions(&self) -> Vec<Arc<ActiveExecution>> {
         self.active_executions().values().filter(|running| running.has_started()).cloned().collect()
     }
 
@@ -204,16 +208,6 @@ impl Service {
         progress: impl FnMut(engine::Progress) + Send + 'static,
     ) -> Result<(), types::Error> {
         self.engine.prepare(&self.config.environment, progress).await.map(drop)
-    }
-
-    /// How full it is, as counts.
-    pub fn record_gauges(&self) {
-        let load = self.engine.load();
-        metrics::gauge!("belljar_sandboxes_in_use").set(f64::from(load.in_use));
-        metrics::gauge!("belljar_sandboxes_max").set(f64::from(load.max));
-        metrics::gauge!("belljar_requests_queued").set(load.waiting as f64);
-        metrics::gauge!("belljar_output_bytes").set(self.output_budget.in_use() as f64);
-        metrics::gauge!("belljar_executions_running").set(self.started_executions().len() as f64);
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -6,8 +6,10 @@
 
 use crate::error::RequestError;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use tokio::sync::oneshot;
 use tracing::Instrument;
 use types::Error;
 
@@ -15,14 +17,33 @@ use types::Error;
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RequestError> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| task_failed().into())
+    let (sender, receiver) = oneshot::channel();
+    spawn_blocking(Box::new(move || {
+        // The caller may have stopped waiting.
+        let _ = sender.send(work());
+    }));
+    receiver.await.map_err(|_| task_failed().into())
+}
+
+/// Starts a job of any kind; the task of the runtime is compiled once for all of them.
+fn spawn_blocking(work: Box<dyn FnOnce() + Send>) {
+    tokio::task::spawn_blocking(work);
 }
 
 /// To its end, whatever becomes of the one who asked.
 pub(crate) async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, RequestError>> + Send + 'static,
 ) -> Result<T, RequestError> {
-    tokio::spawn(work.in_current_span()).await.unwrap_or_else(|_| Err(task_failed().into()))
+    let (sender, receiver) = oneshot::channel();
+    spawn(Box::pin(async move {
+        // The caller may have stopped waiting.
+        let _ = sender.send(work.await);
+    }));
+    receiver.await.unwrap_or_else(|_| Err(task_failed().into()))
+}
+
+fn spawn(work: BoxFuture<'static, ()>) {
+    tokio::spawn(work.in_current_span());
 }
 
 fn task_failed() -> Error {

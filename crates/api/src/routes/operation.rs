@@ -40,7 +40,6 @@ pub(crate) async fn metrics(
     caller: HttpCaller,
 ) -> Result<Response, Problem> {
     app.service.require_operator(&caller)?;
-    app.service.record_gauges();
     let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4")];
-    Ok((kind, app.metrics.render()).into_response())
+    Ok((kind, app.service.render_metrics() + &app.metrics.render()).into_response())
 }

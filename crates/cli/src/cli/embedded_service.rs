@@ -6,7 +6,6 @@ use crate::client::ApiClient;
 use agent::{Agents, ModelSettings, Models};
 use api::{AllowedHosts, AppState, InProcessApi, RequestLimits};
 use mcp::{McpCaller, McpOptions, McpServer};
-use metrics_exporter_prometheus::PrometheusBuilder;
 use service::{Config, Service, StartedService};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -68,12 +67,11 @@ impl EmbeddedService {
 
     /// Returns a client of the API of this service. Requests stay in this process.
     pub(super) fn client(&self) -> Result<ApiClient, CliError> {
-        let metrics = PrometheusBuilder::new().build_recorder().handle();
         let limits =
             RequestLimits { rate_per_second: u32::MAX, concurrency: u32::MAX, mcp_sessions: 1 };
         let (service, agents) = (Arc::clone(&self.service), Arc::clone(&self.agents));
         let hosts = AllowedHosts::new(HOST, &[]);
-        let app = AppState::new(service, Arc::clone(&agents), hosts, limits, metrics, None);
+        let app = AppState::new(service, Arc::clone(&agents), hosts, limits, None);
         let options = McpOptions { task_after: Duration::MAX, base_url: None };
         let api = InProcessApi::new(api::router(app, McpServer::new(agents, None, options)));
         Ok(ApiClient::in_process(api, &format!("http://{HOST}"), self.key.reveal())?)

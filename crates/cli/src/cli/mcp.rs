@@ -2,7 +2,6 @@
 //! of a server. Standard output has the protocol and nothing else.
 
 mod bridge;
-mod conformance;
 mod local;
 mod stdout_reader;
 
@@ -10,7 +9,6 @@ use super::engine_args::{self, EngineArgs};
 use super::model_args::ModelArgs;
 use super::remote::ServerArgs;
 use super::{CliError, permission, serve};
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 use types::Permission;
@@ -29,11 +27,6 @@ pub(super) struct Args {
 
     #[command(flatten)]
     embedded: EmbeddedArgs,
-
-    /// Serve the official conformance suite, without authentication, on this loopback address
-    /// instead
-    #[arg(long, value_name = "ADDRESS:PORT", hide = true)]
-    conformance: Option<SocketAddr>,
 }
 
 /// Options of the embedded engine; a server has its own settings.
@@ -65,9 +58,7 @@ struct EmbeddedArgs {
 
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     let runtime = engine_args::build_runtime()?;
-    if let Some(address) = args.conformance {
-        runtime.block_on(conformance::run(&args.engine, address))?;
-    } else if args.server.is_named() {
+    if args.server.is_named() {
         if args.embedded.permission.is_some() {
             let message = "--permission cannot be used with --server; set the policy of the server with `belljar permission`";
             return Err(CliError::usage(message));

@@ -7,6 +7,11 @@ mod config;
 mod extra_packages;
 mod options;
 mod telemetry;
+#[cfg_attr(not(feature = "otlp"), path = "serve/no_traces.rs")]
+mod traces;
+// Its refusal is tested in both kinds of build.
+#[cfg(all(test, feature = "otlp"))]
+mod no_traces;
 
 pub(super) use config::TASK_SECONDS;
 pub(super) use options::Args;
@@ -72,7 +77,6 @@ async fn serve(config: ServeConfig) -> Result<ExitCode, CliError> {
     // first user.
     service.prepare_environment(telemetry::log_progress()).await?;
     let hosts = AllowedHosts::new(address, &config.public_hosts);
-    let metrics = telemetry::install_metrics()?;
     let models = Models::new(config.models).map_err(|error| CliError::usage(error.to_string()))?;
     let agents = Agents::new(Arc::clone(&service), models, config.skills);
     let app = AppState::new(
@@ -80,7 +84,6 @@ async fn serve(config: ServeConfig) -> Result<ExitCode, CliError> {
         Arc::clone(&agents),
         hosts,
         config.request_limits,
-        metrics,
         resource,
     );
     print_address(&format!("http://{address}"));

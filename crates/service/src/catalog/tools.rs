@@ -297,6 +297,7 @@ impl Service {
     }
 
     /// A tool that is kept, and its contract. Whether the caller may call it is not asked here.
+    #[boxed::future]
     pub(crate) async fn checked_tool(
         &self,
         workspace: WorkspaceId,

@@ -82,6 +82,7 @@ impl Service {
     }
 
     /// What is at a URL, in a temporary file.
+    #[boxed::future]
     pub(crate) async fn fetch_url(
         &self,
         url: &str,
@@ -99,6 +100,7 @@ impl Service {
     }
 
     /// Seen through when the caller goes away: bytes without a row would be in nobody's quota.
+    #[boxed::future]
     pub(crate) async fn persist_documents(
         self: &Arc<Self>,
         caller: &Caller,

@@ -41,6 +41,7 @@ pub(crate) enum InputSource {
 
 impl Service {
     /// Everything is there before anything runs; what cannot be had is named by its place.
+    #[boxed::future]
     pub(crate) async fn load_inputs(
         &self,
         caller: &Caller,

@@ -70,6 +70,7 @@ impl Service {
         }
     }
 
+    #[boxed::future]
     pub async fn stage(&self) -> Result<StagingFile, RequestError> {
         let path = TempPath::new(self.db.blobs().staging_path());
         let file =

@@ -53,6 +53,7 @@ impl Service {
         .await
     }
 
+    #[boxed::future]
     async fn sandbox_access(
         &self,
         workspace: WorkspaceId,

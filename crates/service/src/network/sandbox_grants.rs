@@ -133,6 +133,7 @@ impl Service {
     }
 
     /// Gives a command the grants of its own sandbox. A session has its own, which must suffice.
+    #[boxed::future]
     pub(crate) async fn attach_grants(
         self: &Arc<Self>,
         command: Command,

@@ -45,6 +45,7 @@ pub(crate) struct ResolvedTarget {
 
 impl Service {
     /// Finds the target of a request and decides whether this principal may have it run.
+    #[boxed::future]
     pub(crate) async fn resolve_run(
         &self,
         workspace: WorkspaceId,
@@ -138,6 +139,7 @@ impl Service {
     }
 
     /// The code that a call of the tool runs, for the principal that it runs as.
+    #[boxed::future]
     async fn resolve_target(
         &self,
         workspace: WorkspaceId,

@@ -71,6 +71,7 @@ impl Service {
     }
 
     /// The record without its output and results.
+    #[boxed::future]
     pub(crate) async fn execution_summary(
         &self,
         caller: &Caller,
@@ -120,6 +121,7 @@ impl Service {
     }
 
     /// Asks it to stop; whether it was running.
+    #[boxed::future]
     pub async fn cancel_execution(
         self: &Arc<Self>,
         caller: &Caller,

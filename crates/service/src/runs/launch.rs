@@ -39,6 +39,7 @@ pub(crate) enum InputFiles<'a> {
 
 impl Service {
     /// Starts a run, or requests the approval that it needs.
+    #[boxed::future]
     pub async fn run(
         self: &Arc<Self>,
         caller: &Caller,
@@ -58,6 +59,7 @@ impl Service {
     }
 
     /// Checks a run as of now, takes capacity, and starts it.
+    #[boxed::future]
     pub(crate) async fn launch(
         self: &Arc<Self>,
         id: ExecutionId,

@@ -266,6 +266,7 @@ impl RunHandle {
     }
 
     /// What came of it is lost, but not that it is over: that is tried until it is written.
+    #[boxed::future]
     async fn record_lost(self, fault: Error) {
         loop {
             let end = RunEnd { error: Some(fault.clone()), ..RunEnd::default() };
@@ -290,6 +291,7 @@ impl RunHandle {
         }
     }
 
+    #[boxed::future]
     async fn persist(
         &self,
         status: ExecutionStatus,

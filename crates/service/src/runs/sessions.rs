@@ -82,6 +82,7 @@ pub enum OpenedSession {
 }
 
 impl Service {
+    #[boxed::future]
     pub async fn open_session(
         self: &Arc<Self>,
         caller: &Caller,
@@ -365,6 +366,7 @@ impl Service {
     }
 
     /// A new interpreter for a session whose own went with the last server.
+    #[boxed::future]
     async fn reopen_lost_session(
         self: &Arc<Self>,
         caller: &Caller,

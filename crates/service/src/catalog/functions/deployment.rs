@@ -218,6 +218,7 @@ impl Service {
     }
 
     /// Makes the environment, and lets the function serve in it, or says why it cannot.
+    #[boxed::future]
     async fn finish_deployment(
         self: Arc<Self>,
         next: PendingDeployment,

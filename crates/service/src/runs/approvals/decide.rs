@@ -187,6 +187,7 @@ impl Service {
         Ok(self.embedded_tool(caller.workspace, &agent, approval.tool_id).await?.is_some())
     }
 
+    #[boxed::future]
     async fn apply_decision(
         self: &Arc<Self>,
         caller: &Caller,

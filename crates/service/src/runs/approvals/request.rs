@@ -24,6 +24,7 @@ const PENDING_APPROVALS_MAX: u64 = 1_000;
 impl Service {
     /// Writes the question down, and everything that is needed once it is answered. What could not
     /// start is refused now, before a person is asked.
+    #[boxed::future]
     pub(crate) async fn request_approval(
         self: &Arc<Self>,
         caller: &Caller,

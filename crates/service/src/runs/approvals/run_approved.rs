@@ -42,6 +42,7 @@ impl Service {
         }
     }
 
+    #[boxed::future]
     async fn try_run_approved(
         self: &Arc<Self>,
         workspace: WorkspaceId,

@@ -161,6 +161,7 @@ impl Service {
     }
 
     /// What the code of a run could reach and use: in a session all that the session has.
+    #[boxed::future]
     pub(super) async fn run_access(
         &self,
         workspace: WorkspaceId,
@@ -177,6 +178,7 @@ impl Service {
     }
 
     /// What a question is about, as the records are now.
+    #[boxed::future]
     pub(super) async fn approval_subject(
         &self,
         workspace: WorkspaceId,

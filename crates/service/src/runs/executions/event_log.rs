@@ -160,6 +160,7 @@ impl Service {
     }
 
     /// A record with as much of its output and results as one reader in this process needs.
+    #[boxed::future]
     pub(super) async fn with_transcript(
         &self,
         workspace: WorkspaceId,

@@ -123,6 +123,7 @@ struct ExecutionTask {
 
 impl Service {
     /// From here on it is seen through, whatever becomes of the one who asked.
+    #[boxed::future]
     pub(crate) async fn start_execution(
         self: &Arc<Self>,
         admitted: Admitted,
@@ -331,6 +332,7 @@ impl Service {
     }
 
     /// What came out of it is lost, but not that it is over: that is tried until it is written.
+    #[boxed::future]
     async fn record_lost(&self, fault: Error, course: ExecutionTask) {
         let ExecutionTask { context: whose, started, row, .. } = course;
         tracing::error!(execution = %started.id, error = %fault, "a record could not be kept");
@@ -352,11 +354,8 @@ impl Service {
         kept: Result<Execution, RequestError>,
     ) {
         let status = kept.as_ref().map_or(ExecutionStatus::Failed, |record| record.status);
-        metrics::counter!("belljar_executions_total", "status" => status.name()).increment(1);
-        if let Ok(record) = &kept {
-            let seconds = Duration::from_millis(record.usage.wall_ms).as_secs_f64();
-            metrics::histogram!("belljar_execution_seconds").record(seconds);
-        }
+        let wall_time = kept.as_ref().ok().map(|it| Duration::from_millis(it.usage.wall_ms));
+        self.execution_metrics.record(status, wall_time);
         let is_kept = kept.is_ok();
         *running.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
         running.live.push(Event::End { status });

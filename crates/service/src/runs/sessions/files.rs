@@ -68,6 +68,7 @@ impl Service {
 
     /// Puts documents into the working directory, beside what is there, and says how each is called
     /// there. One that is there already, byte for byte, stays as it is.
+    #[boxed::future]
     pub async fn copy_documents(
         &self,
         caller: &Caller,

@@ -28,6 +28,7 @@ pub(crate) struct AuthorizedAgent {
 
 impl Service {
     /// The agent, if the principal may have it run code.
+    #[boxed::future]
     pub(crate) async fn authorize_agent(
         &self,
         workspace: WorkspaceId,
@@ -69,6 +70,7 @@ impl Service {
     }
 
     /// Resolves the grants of an existing session with the rights of its owner, whoever resets it.
+    #[boxed::future]
     pub(super) async fn renew_session_grants(
         self: &Arc<Self>,
         workspace: WorkspaceId,

@@ -1,7 +1,6 @@
 //! Workspace tools for the suite: Python in the sandbox, called through the real MCP server.
 
-use crate::run_result::json_object;
-use rmcp::model::Tool;
+use rmcp::model::{Tool, object as json_object};
 use serde_json::{Value, json};
 use service::{Caller, PythonToolQuery, RequestError, Service, ToolRequest};
 use types::ApprovalAction;

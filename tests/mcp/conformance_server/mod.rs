@@ -2,8 +2,7 @@
 //! handles everything else.
 //!
 //! Most fixtures are Python tools of the workspace, so that the suite tests what users have. The
-//! others are parts of the protocol that Belljar itself does not use. `belljar serve` never
-//! includes them.
+//! others are parts of the protocol that Belljar itself does not use. No shipped binary has them.
 
 #![expect(deprecated, reason = "the suite tests what is on its way out of the protocol, too")]
 
@@ -15,10 +14,9 @@ mod python_tools;
 mod resources;
 mod tasks;
 
-use crate::caller::McpCaller;
-use crate::server::{McpOptions, McpServer};
 use agent::Agents;
 use input::{InputRound, RetryInput};
+use mcp::{McpCaller, McpOptions, McpServer};
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::task_manager::TaskManager;
@@ -34,7 +32,7 @@ const TRIGGER_TOOL_CHANGE: &str = "test_trigger_tool_change";
 type Context = RequestContext<RoleServer>;
 
 #[derive(Clone)]
-pub struct ConformanceServer {
+pub(crate) struct ConformanceServer {
     service: Arc<Service>,
     caller: McpCaller,
     server: McpServer,
@@ -46,7 +44,7 @@ pub struct ConformanceServer {
 
 impl ConformanceServer {
     /// Adds the tools to the workspace of the only caller.
-    pub async fn new(
+    pub(crate) async fn new(
         agents: Arc<Agents>,
         mcp_caller: McpCaller,
         manners: McpOptions,
@@ -129,13 +127,8 @@ impl ServerHandler for ConformanceServer {
             .chain(tasks::NAMES);
         let names = names.copied().chain(input::tool_names());
         let open = serde_json::json!({"type": "object"});
-        let tool = |name| {
-            Tool::new(
-                name,
-                "Of the conformance suite.",
-                crate::run_result::json_object(open.clone()),
-            )
-        };
+        let tool =
+            |name| Tool::new(name, "Of the conformance suite.", rmcp::model::object(open.clone()));
         listed.tools.extend(names.map(tool));
         Ok(listed)
     }

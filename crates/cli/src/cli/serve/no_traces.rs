@@ -1,0 +1,37 @@
+//! A build without OTLP. An operator who configures a collector must not believe that it receives
+//! traces, so the server refuses to start.
+
+use crate::cli::CliError;
+use tracing_subscriber::layer::Identity;
+
+#[derive(Debug)]
+pub(super) struct TraceExporter(());
+
+impl TraceExporter {
+    pub(super) fn start(endpoint: Option<&str>) -> Result<Self, CliError> {
+        match endpoint {
+            None => Ok(Self(())),
+            Some(endpoint) => Err(CliError::usage(format!(
+                "--otlp-endpoint {endpoint}: this binary was built without OTLP; leave the option \
+                 out, or build with `--features otlp`"
+            ))),
+        }
+    }
+
+    pub(super) fn layer(&self) -> Option<Identity> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_otlp_refuses_a_collector_and_starts_without_one() {
+        let refused = TraceExporter::start(Some("http://localhost:4318")).unwrap_err().to_string();
+        assert!(refused.contains("--otlp-endpoint http://localhost:4318"), "{refused}");
+        assert!(refused.contains("built without OTLP"), "{refused}");
+        assert!(TraceExporter::start(None).unwrap().layer().is_none());
+    }
+}
