@@ -1,6 +1,6 @@
 //! Requests to run something. [`RunRequest`] is the one form of all of them: the bodies of REST
-//! requests become one, MCP and agents make one, and a call that waited for an approval is stored
-//! as one.
+//! requests (`ExecuteRequest`, `CallRequest`, `TestRequest`) become one, MCP and agents make one, and a
+//! call that waits for an approval is stored as one.
 
 use crate::data::inputs::FileInput;
 use crate::error::{RequestError, invalid_field};
@@ -71,7 +71,6 @@ impl SubmittedCode {
     }
 }
 
-/// Body of a request to run code.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExecuteRequest {
@@ -120,7 +119,6 @@ pub enum EntryKind {
     Script,
 }
 
-/// Body of a request to call a tool.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallRequest {
@@ -147,7 +145,6 @@ impl CallRequest {
     }
 }
 
-/// Body of a request to test a tool.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TestRequest {

@@ -388,6 +388,7 @@ impl Service {
         let ExecutionTask { context: whose, running, row, .. } = course;
         let execution = whose.annotate(execution);
         let events = running.live.events();
+        let produced = execution.files_out.clone();
         let (record, files) = self.persist_output_files(execution, &events, copies, whose).await?;
         match self.write_outcome(&record, &files, whose, &running.live, *row).await {
             Err(refused) if !files.is_empty() => {
@@ -396,6 +397,7 @@ impl Service {
                     return Err(refused);
                 }
                 // Others have filled the workspace meanwhile.
+                let record = Execution { files_out: produced, ..record };
                 let record = without_files(record, &files, &refused);
                 self.write_outcome(&record, &[], whose, &running.live, *row).await?;
                 Ok(record)
