@@ -67,7 +67,7 @@ async fn what_is_given_back_to_be_computed_is_not_heard_before() {
     let heard = stream(scene.owner(), CODE, json!({"request": "What is the total?"})).await;
     let heard = events(heard).await;
     let names: Vec<&str> = heard.iter().map(|(_, name, _)| name.as_str()).collect();
-    assert_eq!(names, ["plan", "round", "said", "answer", "end"], "{heard:?}");
+    assert_eq!(names, ["plan", "round", "text", "answer", "end"], "{heard:?}");
     assert_eq!(heard[3].2["text"], "It is 12.");
 }
 

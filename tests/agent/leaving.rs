@@ -20,7 +20,7 @@ async fn a_run_is_heard_as_it_goes_on_and_the_same_is_told_later() {
     let place = answer.headers()["location"].to_str().unwrap().to_owned();
     let heard = events(answer).await;
     let names: Vec<&str> = heard.iter().map(|(_, name, _)| name.as_str()).collect();
-    assert_eq!(names, ["plan", "round", "file", "round", "said", "answer", "end"], "{heard:?}");
+    assert_eq!(names, ["plan", "round", "file", "round", "text", "answer", "end"], "{heard:?}");
     assert_eq!(heard[0].2["steps"], json!(["Write", "Print"]));
     assert_eq!((&heard[1].2["number"], &heard[3].2["stdout"]), (&json!(1), &json!("printed\n")));
     assert_eq!(heard[2].2["name"], "made.csv");
@@ -156,7 +156,7 @@ async fn an_agent_is_heard_as_it_goes_on_too() {
     let run = format!("{agent}/run");
     let heard = events(stream(scene.owner(), &run, json!({"message": "6 * 7?"})).await).await;
     let names: Vec<&str> = heard.iter().map(|(_, name, _)| name.as_str()).collect();
-    assert_eq!(names, ["said", "round", "said", "answer", "end"], "{heard:?}");
+    assert_eq!(names, ["text", "round", "text", "answer", "end"], "{heard:?}");
     assert_eq!(heard[1].2["stdout"], "42\n");
     let record = begin(scene.owner(), &run, json!({"message": "Hi"})).await;
     let record = scene.settled(&record).await;

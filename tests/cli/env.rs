@@ -60,7 +60,7 @@ fn a_requirements_file_becomes_an_environment_to_run_code_in() {
     assert!(desk.good(&["env", "show", "my-tools"]).contains("six: 1.16.0"));
     let listed = desk.good(&["env", "ls"]);
     let line = listed.lines().find(|line| line.starts_with("my-tools")).unwrap();
-    assert!(line.contains("ready") && line.contains("own"), "{line}");
+    assert!(line.contains("ready") && line.contains("custom"), "{line}");
 
     desk.good(&["env", "rm", "my-tools"]);
     assert!(!desk.good(&["env", "ls"]).contains("my-tools"));

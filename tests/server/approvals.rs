@@ -249,7 +249,7 @@ fn tamper(world: &World, number: usize, approval: &Value, execution: &Value) -> 
         }
         3 => {
             let seal: Vec<u8> = (0..32).map(|byte| (byte * 7 + number) as u8).collect();
-            let sql = "UPDATE approvals SET seal = ?1 WHERE id = ?2";
+            let sql = "UPDATE approvals SET mac = ?1 WHERE id = ?2";
             assert_eq!(records.execute(sql, (seal, &approval)).unwrap(), 1);
             "the seal"
         }

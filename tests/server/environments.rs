@@ -29,7 +29,7 @@ async fn an_environment_is_added_and_used_by_its_name_everywhere() {
     assert_eq!((status, &made["status"]), (201, &json!("ready")), "{made}");
     assert_eq!(made["packages"], json!([{"name": "six", "version": "1.16.0"}]));
     assert!(made["lock"].as_str().unwrap().contains("--hash=sha256:"));
-    assert_eq!(made["origin"], "own");
+    assert_eq!(made["origin"], "custom");
 
     assert_eq!(version(owner).await, "1.16.0");
     let session = owner.post("/v1/sessions", json!({"environment": "mine"})).await;

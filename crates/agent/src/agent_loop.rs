@@ -159,7 +159,7 @@ impl AgentLoop<'_> {
                 return Ok(LoopOutcome::Answered(text));
             }
             if held_back && !text.is_empty() && conversation.grounds_numbers_of(&text) {
-                self.run.publish(Event::Said { text });
+                self.run.publish(Event::Text { text });
             }
             tools.call_all(self, conversation, calls).await?;
             if !conversation.pending.is_empty() {
@@ -261,7 +261,7 @@ impl TextStreamer<'_> {
     fn flush(&self) {
         let mut held = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.is_empty() {
-            self.run.publish(Event::Said { text: std::mem::take(&mut held) });
+            self.run.publish(Event::Text { text: std::mem::take(&mut held) });
         }
     }
 }

@@ -107,7 +107,7 @@ fn event_name(event: &Event) -> &'static str {
         Event::File(_) => "file",
         Event::Approval { .. } => "approval",
         Event::Plan { .. } => "plan",
-        Event::Said { .. } => "said",
+        Event::Text { .. } => "text",
         Event::Answer { .. } => "answer",
         Event::Round(_) => "round",
         Event::Tool(_) => "tool",

@@ -21,7 +21,7 @@ use types::{
 use uuid::Uuid;
 
 /// With its arguments, and the code of its execution, if that is there.
-const WITH_INPUTS: &str = "SELECT a.id, a.body, a.seal, e.summary, i.body AS inputs, \
+const WITH_INPUTS: &str = "SELECT a.id, a.body, a.mac, e.summary, i.body AS inputs, \
     g.body AS arguments FROM approvals a \
     LEFT JOIN executions e ON e.workspace = a.workspace AND e.id = a.execution_id \
     LEFT JOIN execution_inputs i ON i.workspace = a.workspace AND i.execution = a.execution_id \
@@ -103,7 +103,7 @@ impl Tx<'_> {
         question: &NewApproval<'_>,
         most: u64,
     ) -> Result<(), DatabaseError> {
-        let NewApproval { approval, mac: seal, key, extra_bytes: beside } = *question;
+        let NewApproval { approval, mac, key, extra_bytes: beside } = *question;
         let (body, arguments) =
             (json_without_inputs(approval)?, to_json("approval", &approval.arguments)?);
         let bytes = beside.saturating_add((body.len() + arguments.len()) as u64);
@@ -112,7 +112,7 @@ impl Tx<'_> {
         }
         self.execute(
             "INSERT INTO approvals (workspace, id, state, execution_id, requester, tool_id, \
-             agent_id, expires_at, seal, body, bytes, key) \
+             agent_id, expires_at, mac, body, bytes, key) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             (
                 workspace.uuid(),
@@ -123,7 +123,7 @@ impl Tx<'_> {
                 approval.tool_id.uuid(),
                 approval.agent_id.map(AgentId::uuid),
                 to_nanos(approval.expires_at),
-                seal,
+                mac,
                 body,
                 bytes,
                 key.map(KeyId::uuid),
@@ -261,10 +261,10 @@ impl Tx<'_> {
         &self,
         workspace: WorkspaceId,
         id: ApprovalId,
-        seal: ApprovalMac,
+        mac: ApprovalMac,
     ) -> Result<(), DatabaseError> {
-        let sql = "UPDATE approvals SET seal = ?3 WHERE workspace = ?1 AND id = ?2";
-        self.execute(sql, (workspace.uuid(), id.uuid(), seal)).map(drop)
+        let sql = "UPDATE approvals SET mac = ?3 WHERE workspace = ?1 AND id = ?2";
+        self.execute(sql, (workspace.uuid(), id.uuid(), mac)).map(drop)
     }
 
     pub fn insert_remembered_approval(
@@ -274,7 +274,7 @@ impl Tx<'_> {
     ) -> Result<(), DatabaseError> {
         self.execute(
             "INSERT INTO remembered (id, workspace, requester, tool, agent, sandbox_id, scope, \
-             seal, approval_id, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             mac, approval_id, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             (
                 remembered.id,
                 workspace.uuid(),
@@ -330,7 +330,7 @@ impl Reader<'_> {
     ) -> Result<Option<(Approval, ApprovalMac)>, DatabaseError> {
         let sql = format!("{WITH_INPUTS} WHERE a.workspace = ?1 AND a.id = ?2");
         self.query_one(&sql, (workspace.uuid(), id.uuid()), |row| {
-            Ok((approval_from_row(row)?, row.get("seal")?))
+            Ok((approval_from_row(row)?, row.get("mac")?))
         })
     }
 
@@ -442,7 +442,7 @@ impl Reader<'_> {
         self.query_page(page, &sql, &[&workspace.uuid(), &state], approval_from_row)
     }
 
-    /// What may hold for such a call. Its seal says whether it does.
+    /// What may hold for such a call. Its MAC says whether it does.
     pub fn remembered_approvals_for(
         &self,
         workspace: WorkspaceId,
@@ -520,7 +520,7 @@ fn remembered_approval_from_row(row: &Row<'_>) -> Result<RememberedApproval, Dat
         agent: row.get::<_, Option<Uuid>>("agent")?.map(AgentId::new),
         sandbox_id: row.get::<_, Option<Uuid>>("sandbox_id")?.map(SandboxId::new),
         scope: parse_variant("approval", &scope)?,
-        mac: row.get("seal")?,
+        mac: row.get("mac")?,
         approval_id: ApprovalId::new(row.get("approval_id")?),
         created_at: from_nanos(row.get("created_at")?),
     })

@@ -96,7 +96,7 @@ impl Reader<'_> {
     ) -> Result<Vec<KeyId>, DatabaseError> {
         self.query_many(
             "SELECT id FROM keys WHERE workspace = ?1 AND principal = ?2 \
-             AND json_extract(body, '$.made_with') = ?3 \
+             AND json_extract(body, '$.created_with') = ?3 \
              AND json_extract(body, '$.revoked_at') IS NULL",
             (workspace.uuid(), key.principal.uuid(), key.id.to_string()),
             |row| Ok(KeyId::new(row.get("id")?)),

@@ -199,7 +199,7 @@ fn delete_old_keys(tx: &Tx<'_>, before: DateTime<Utc>) -> Result<usize, Database
         "DELETE FROM keys WHERE id IN (SELECT id FROM keys AS old WHERE ended_at <= ?1 \
          AND NOT EXISTS (SELECT 1 FROM keys AS made WHERE made.workspace = old.workspace \
          AND made.principal = old.principal AND coalesce(made.ended_at > ?1, 1) \
-         AND json_extract(made.body, '$.made_with') = json_extract(old.body, '$.id')) LIMIT ?2)",
+         AND json_extract(made.body, '$.created_with') = json_extract(old.body, '$.id')) LIMIT ?2)",
         (to_nanos(before), PURGE_BATCH),
     )
 }

@@ -28,6 +28,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0013_safety.sql"),
     include_str!("../migrations/0014_origin.sql"),
     include_str!("../migrations/0015_volumes.sql"),
+    include_str!("../migrations/0016_names.sql"),
     include_str!("../migrations/0017_inputs.sql"),
 ];
 

@@ -60,7 +60,7 @@ fn describe_recipe(
         description: definition.description.clone(),
         origin: match recipe.origin {
             Origin::Shipped => EnvironmentOrigin::Shipped,
-            Origin::Custom | Origin::Derived => EnvironmentOrigin::Own,
+            Origin::Custom | Origin::Derived => EnvironmentOrigin::Custom,
         },
         python: definition.python.to_string(),
         definition: Some(recipe.toml.clone()),
@@ -85,7 +85,7 @@ fn empty(name: &str, status: EnvironmentStatus) -> Environment {
     Environment {
         name: name.to_owned(),
         description: String::new(),
-        origin: EnvironmentOrigin::Own,
+        origin: EnvironmentOrigin::Custom,
         status,
         python: String::new(),
         python_version: None,

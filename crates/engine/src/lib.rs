@@ -62,10 +62,10 @@ pub use environment::{
     discover, source_kind,
 };
 pub use jail::IsolationLayer;
-pub use jail::allocator::{bound_kept as bound_kept_memory, trim_allocator as give_back_memory};
+pub use jail::allocator::{bound_kept_memory, trim_allocator};
 /// The results in a [`HostSupport`](crate::HostSupport).
 pub mod host {
-    pub use jail::cgroup::{CgroupError as CgroupMissing, CgroupVersion};
+    pub use jail::cgroup::{CgroupError, CgroupVersion};
     pub use jail::probe::{
         ContainerRuntime, HostIds, LandlockCause, Namespace, NamespaceCause, ProbeFailure,
         ProcCause, SeccompCause,

@@ -16,7 +16,7 @@ const KEPT_BYTES_MAX: libc::c_int = 1024 * 1024;
 /// raises both thresholds with the largest freed block, up to 32 and 64 MiB, and [`trim_allocator`]
 /// reaches the end of the first arena only. glibc has up to eight arenas per core.
 #[cfg(target_env = "gnu")]
-pub fn bound_kept() {
+pub fn bound_kept_memory() {
     // SAFETY: mallopt takes two numbers and the allocator's own locks, and any thread may call it
     // at any time (mallopt(3)). If it fails, the default stays.
     unsafe {
@@ -27,7 +27,7 @@ pub fn bound_kept() {
 
 /// Only glibc's allocator has these thresholds.
 #[cfg(not(target_env = "gnu"))]
-pub fn bound_kept() {}
+pub fn bound_kept_memory() {}
 
 /// Returns unused pages of the allocator to the operating system. It scans all free memory with the
 /// allocator locked, which takes some milliseconds: do not call it on a thread that serves

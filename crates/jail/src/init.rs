@@ -70,7 +70,7 @@ fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<JailDescriptors,
         .map_err(|error| JailStep::Hostname.failed(error))?;
     limit_socket_buffers().map_err(|error| JailStep::Sysctl.failed(error))?;
     loopback_up().map_err(|error| JailStep::Loopback.failed(error))?;
-    let outlet = listen_for_proxy().map_err(|error| JailStep::Outlet.failed(error))?;
+    let proxy_socket = listen_for_proxy().map_err(|error| JailStep::ProxySocket.failed(error))?;
     // Written through the warden's /proc, because the jail's own has no /proc/sys.
     fs::write("/proc/sys/user/max_user_namespaces", "0")
         .map_err(|error| JailStep::Sysctl.failed(error))?;
@@ -92,14 +92,14 @@ fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<JailDescriptors,
             .map_err(|error| JailStep::HandOver.failed(error))?,
         workspace: directory("/workspace")?,
         proc: directory("/proc")?,
-        proxy_socket: outlet,
+        proxy_socket,
         volumes,
     })
 }
 
 fn send_jail_ready(jail: u64, control: &OwnedFd, parts: &JailDescriptors) -> Result<(), JailError> {
-    let JailDescriptors { init, workspace, proc, proxy_socket: outlet, volumes } = parts;
-    let parts = [init, workspace, proc, outlet].into_iter().chain(volumes);
+    let JailDescriptors { init, workspace, proc, proxy_socket, volumes } = parts;
+    let parts = [init, workspace, proc, proxy_socket].into_iter().chain(volumes);
     let descriptors: Vec<_> = parts.map(AsFd::as_fd).collect();
     message::send(control, &WardenReply::JailReady { jail }, &descriptors)
         .map_err(|error| JailStep::HandOver.failed(error))

@@ -134,8 +134,8 @@ impl ReceivedJail {
     fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Self> {
         let mut parts = descriptors.into_iter();
         let (init, workspace, proc) = (parts.next()?, parts.next()?, parts.next()?);
-        let outlet = TcpListener::from(parts.next()?);
-        Some(Self { init, workspace, proc, proxy_socket: outlet, volumes: parts.collect() })
+        let proxy_socket = TcpListener::from(parts.next()?);
+        Some(Self { init, workspace, proc, proxy_socket, volumes: parts.collect() })
     }
 }
 

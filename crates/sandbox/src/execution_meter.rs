@@ -152,7 +152,7 @@ impl<'a> ExecutionMeter<'a> {
         self.results_dropped = dropped.min(RESULTS_DROPPED_MAX);
     }
 
-    /// Whom the code has tried to reach where no outlet hears of it, as it says itself.
+    /// The hosts that the code has tried to reach without a proxy, as the runner reports them.
     pub(crate) fn record_refused_connection(&mut self, place: &str) {
         let (host, port) = match place.rsplit_once(':') {
             Some((host, port)) => (host, port.parse().unwrap_or_default()),

@@ -1,6 +1,6 @@
-//! One live kernel, and the pool of them.
+//! One live sandbox, and the pool of them.
 //!
-//! A [`Nursery`] is a warm Python and its warden; it gives birth to [`Sandbox`]es, each a walled
+//! A [`ZygoteHost`] is a warm Python and its warden; it spawns [`Sandbox`]es, each an isolated
 //! interpreter with a working directory. A sandbox is used by one owner at a time, is killed when
 //! it is dropped, and is never believed: what it says arrives in bounded frames, and its time,
 //! memory and end are observed from outside. A [`Pool`] keeps a few warmed sandboxes waiting.

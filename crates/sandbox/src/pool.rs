@@ -1,5 +1,5 @@
-//! A few warmed sandboxes waiting, and the nursery they come from, which is replaced from time to
-//! time and when it has died.
+//! A few warm sandboxes that wait, and the zygote host that spawns them, which is replaced from time
+//! to time and when it has died.
 
 use crate::sandbox::Sandbox;
 use crate::zygote_host::{REFILL_DELAY, SpawnError, ZygoteHost, ZygoteHostConfig};
@@ -42,7 +42,7 @@ struct PoolState {
 }
 
 impl Pool {
-    /// Starts the nursery and fills the pool in the background.
+    /// Starts the zygote host and fills the pool in the background.
     #[boxed::future]
     pub async fn start(config: PoolConfig) -> Result<Arc<Self>, SpawnError> {
         let pool =
@@ -56,7 +56,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The nursery in use; a new one if it has died.
+    /// The zygote host in use; a new one if it has died.
     #[boxed::future]
     pub async fn zygote_host(self: &Arc<Self>) -> Result<Arc<ZygoteHost>, SpawnError> {
         let mut current = self.current.lock().await;
@@ -66,9 +66,9 @@ impl Pool {
             }
             return Ok(Arc::clone(&found.host));
         }
-        let nursery = ZygoteHost::start(self.config.zygote_host.clone()).await?;
-        *current = Some(CurrentHost { host: Arc::clone(&nursery), since: Instant::now() });
-        Ok(nursery)
+        let host = ZygoteHost::start(self.config.zygote_host.clone()).await?;
+        *current = Some(CurrentHost { host: Arc::clone(&host), since: Instant::now() });
+        Ok(host)
     }
 
     fn is_rotation_due(&self, current: &CurrentHost) -> bool {
@@ -76,7 +76,7 @@ impl Pool {
             || current.since.elapsed() >= self.config.rotate_after
     }
 
-    /// Puts a new nursery in the place of the old one once it is ready; until then the old one
+    /// Replaces the zygote host by a new one once that is ready; until then the old one
     /// serves, and its sandboxes live on as long as they are wanted.
     fn rotate(self: &Arc<Self>) {
         if std::mem::replace(&mut self.state().rotating, true) {
@@ -84,9 +84,8 @@ impl Pool {
         }
         let pool = Arc::clone(self);
         tokio::spawn(async move {
-            if let Ok(nursery) = ZygoteHost::start(pool.config.zygote_host.clone()).await {
-                *pool.current.lock().await =
-                    Some(CurrentHost { host: nursery, since: Instant::now() });
+            if let Ok(host) = ZygoteHost::start(pool.config.zygote_host.clone()).await {
+                *pool.current.lock().await = Some(CurrentHost { host, since: Instant::now() });
                 let old = std::mem::take(&mut pool.state().sandboxes);
                 drop(old);
             }
@@ -139,11 +138,11 @@ impl Pool {
         limits: &Limits,
         volumes: &[VolumeMount],
     ) -> Result<Sandbox, SpawnError> {
-        let nursery = self.zygote_host().await?;
-        match nursery.spawn(limits, volumes).await {
+        let host = self.zygote_host().await?;
+        match host.spawn(limits, volumes).await {
             // Its zygote or its warden has ended, or hung and was ended. No code was sent there, so that
             // nothing runs twice.
-            Err(_) if nursery.is_gone() => self.zygote_host().await?.spawn(limits, volumes).await,
+            Err(_) if host.is_gone() => self.zygote_host().await?.spawn(limits, volumes).await,
             born => born,
         }
     }
@@ -153,7 +152,7 @@ impl Pool {
         self.state().sandboxes.len()
     }
 
-    /// Lets go of it, and returns when nothing is left of what waits here and of the nursery, which
+    /// Lets go of it, and returns when nothing is left of what waits here and of the zygote host, which
     /// is not before everybody else has let go of the pool and its sandboxes.
     pub async fn close(self: Arc<Self>) {
         let over = self.current.lock().await.as_ref().map(|current| current.host.terminated());

@@ -131,7 +131,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     pub(crate) fn new(
-        nursery: Arc<ZygoteHost>,
+        host: Arc<ZygoteHost>,
         uid: u32,
         SpawnedProcess { pid, pidfd, exit }: SpawnedProcess,
         [channel, stdout, stderr]: [OwnedFd; 3],
@@ -139,7 +139,7 @@ impl Sandbox {
     ) -> Result<Self, SpawnError> {
         Ok(Self {
             exit,
-            host: nursery,
+            host,
             jail: None,
             uid,
             pid,

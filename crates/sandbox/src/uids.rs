@@ -18,7 +18,7 @@ pub(crate) const UIDS_PER_HOST: u32 = 65_536;
 const UID_RANGES: u32 = (u32::MAX - FIRST_UID) / UIDS_PER_HOST - 1;
 pub const HOST_UIDS: Range<u32> = FIRST_UID..FIRST_UID + UID_RANGES * UIDS_PER_HOST;
 
-/// The host ids of this nursery's sandboxes.
+/// The host ids of the sandboxes of this zygote host.
 #[derive(Debug)]
 pub(crate) enum HostUids {
     /// The listener holds the range: no two supervisors on a host can have the same.

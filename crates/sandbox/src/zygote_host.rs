@@ -148,7 +148,7 @@ pub struct ZygoteHost {
     pub(crate) reaper: Reaper,
 }
 
-/// What the sandboxes of a nursery need until the last of them is gone.
+/// What the sandboxes of a zygote host need until the last of them is gone.
 #[derive(Debug)]
 struct ZygoteHostShared {
     uids: HostUids,
@@ -222,7 +222,7 @@ impl ZygoteHost {
         let undertaker = Reaper::start(&ground)?;
         let (in_use, let_go) = oneshot::channel();
         tokio::spawn(reap_launcher(warden, diagnostics, let_go));
-        let nursery = Arc::new(Self {
+        let host = Arc::new(Self {
             readers: ControlSockets::spawn_readers(&wires),
             control: wires,
             launcher,
@@ -236,8 +236,8 @@ impl ZygoteHost {
             reaper: undertaker,
             shared: ground,
         });
-        nursery.refill_jails();
-        Ok(nursery)
+        host.refill_jails();
+        Ok(host)
     }
 
     /// How many sandboxes were born here.
@@ -249,7 +249,7 @@ impl ZygoteHost {
         self.state().gone
     }
 
-    /// Comes to its end when nothing is left of the nursery and its sandboxes, after nobody holds one
+    /// Comes to its end when nothing is left of the zygote host and its sandboxes, after nobody holds one
     /// of them any more.
     pub(crate) fn terminated(&self) -> impl Future<Output = ()> + use<> {
         let mut over = self.shared.terminated.subscribe();
@@ -374,7 +374,7 @@ impl ZygoteHost {
         })
     }
 
-    /// Waits for the end of a sandbox of this nursery, which comes in any case.
+    /// Waits for the end of a sandbox of this zygote host, which comes in any case.
     pub(crate) async fn await_end(&self, mut gone: oneshot::Receiver<()>) {
         if self.with_warden_watchdog(&mut gone).await.is_err() {
             // With the launcher everything below it ends, whatever the warden does.
@@ -414,11 +414,11 @@ impl ZygoteHost {
             missing
         };
         for _ in 0..missing {
-            let nursery = Arc::clone(self);
+            let host = Arc::clone(self);
             tokio::spawn(async move {
                 tokio::time::sleep(REFILL_DELAY).await;
-                let made = nursery.make_jail(DiskLimits::of(&Limits::DEFAULT), &[]).await;
-                let mut state = nursery.state();
+                let made = host.make_jail(DiskLimits::of(&Limits::DEFAULT), &[]).await;
+                let mut state = host.state();
                 state.spare_jails_starting -= 1;
                 if let Ok(jail) = made {
                     state.spare_jails.push(jail);
@@ -465,13 +465,12 @@ impl ZygoteHost {
         };
         let made = self.with_warden_watchdog(made).await?;
         let newborn = made.map_err(|_| SpawnError::ZygoteGone)??;
-        let ReceivedJail { init, workspace, proc, proxy_socket: outlet, volumes } =
-            newborn.take()?;
+        let ReceivedJail { init, workspace, proc, proxy_socket, volumes } = newborn.take()?;
         Ok(PreparedJail {
             init,
             workspace,
             proc,
-            proxy_socket: Some(outlet),
+            proxy_socket: Some(proxy_socket),
             cgroup: group,
             slot,
             volumes,
@@ -506,8 +505,8 @@ struct PendingJail<'a> {
 }
 
 impl<'a> PendingJail<'a> {
-    fn new(nursery: &'a ZygoteHost, jail: PreparedJail) -> Self {
-        Self { host: nursery, jail: Some(jail) }
+    fn new(host: &'a ZygoteHost, jail: PreparedJail) -> Self {
+        Self { host, jail: Some(jail) }
     }
 
     fn get(&self) -> Result<&PreparedJail, SpawnError> {
@@ -556,7 +555,7 @@ pub(crate) fn cgroup_limits(limits: &Limits) -> CgroupLimits {
     }
 }
 
-/// Reaps the launcher when everything below it has ended. That follows soon on the end of the nursery,
+/// Reaps the launcher when everything below it has ended. That follows soon on the end of the zygote host,
 /// unless the warden hangs and does not hear of it.
 async fn reap_launcher(
     mut launcher: Child,

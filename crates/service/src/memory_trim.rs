@@ -50,7 +50,7 @@ impl MemoryTrimmer {
         if self.pause > 0 && now <= self.after + GROWTH_BYTES_MIN {
             return Self { pause: self.pause - 1, ..self };
         }
-        engine::give_back_memory();
+        engine::trim_allocator();
         let after = resident_bytes().unwrap_or(now);
         let pause = if now < after + TRIMMED_BYTES_MIN { SKIPPED_CHECKS } else { 0 };
         Self { after, pause, ..self }

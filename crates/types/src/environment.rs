@@ -46,7 +46,7 @@ pub enum EnvironmentOrigin {
     /// It ships with Belljar.
     Shipped,
     /// A user has added it.
-    Own,
+    Custom,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -32,7 +32,7 @@ pub enum Event {
         steps: Vec<String>,
     },
     /// A piece of a model's text.
-    Said {
+    Text {
         text: String,
     },
     /// The answer of a model run, as in its record. It may differ from the model's text.
@@ -74,7 +74,7 @@ impl Transcript {
             | Event::File(_)
             | Event::Approval { .. }
             | Event::Plan { .. }
-            | Event::Said { .. }
+            | Event::Text { .. }
             | Event::Answer { .. }
             | Event::Round(_)
             | Event::Tool(_)
@@ -129,7 +129,7 @@ mod tests {
         let names: Vec<String> =
             schema["oneOf"].as_array().unwrap().iter().map(|one| one.to_string()).collect();
         for name in [
-            "status", "output", "result", "file", "approval", "plan", "said", "answer", "round",
+            "status", "output", "result", "file", "approval", "plan", "text", "answer", "round",
             "tool", "error", "end",
         ] {
             let tag = format!(r#""event":{{"type":"string","enum":["{name}"]}}"#);
@@ -185,7 +185,7 @@ mod tests {
             ("file", Event::File(file)),
             ("approval", Event::Approval { approval_id }),
             ("plan", Event::Plan { steps: vec!["Load".into()] }),
-            ("said", Event::Said { text: "four".into() }),
+            ("text", Event::Text { text: "four".into() }),
             ("answer", Event::Answer { text: "It is four.".into() }),
             ("round", Event::Round(round())),
             ("tool", Event::Tool(called())),

@@ -47,7 +47,7 @@ pub struct ApiKey {
     /// The key that it was created with. If both belong to one principal, they are revoked
     /// together.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub made_with: Option<KeyId>,
+    pub created_with: Option<KeyId>,
     /// The key whose rate limits it shares: their requests are counted together.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub counted_with: Option<KeyId>,

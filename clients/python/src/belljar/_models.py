@@ -581,7 +581,7 @@ class Key:
     name: str
     principal: str
     created_at: datetime
-    made_with: str | None = None
+    created_with: str | None = None
     counted_with: str | None = None
     rate_per_second: int | None = None
     concurrency: int | None = None

@@ -59,7 +59,7 @@ impl TerminalOutput {
             Event::Status { .. }
             | Event::File(_)
             | Event::Approval { .. }
-            | Event::Said { .. }
+            | Event::Text { .. }
             | Event::Answer { .. }
             | Event::Error(_)
             | Event::End { .. } => {}

@@ -9,7 +9,7 @@ fn key(principal: PrincipalId) -> ApiKey {
         id: KeyId::new(id()),
         name: "laptop".into(),
         principal,
-        made_with: None,
+        created_with: None,
         counted_with: None,
         rate_per_second: Some(5),
         concurrency: None,

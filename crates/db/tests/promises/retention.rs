@@ -40,7 +40,7 @@ async fn t120_sessions_keys_and_answers_are_forgotten_when_they_are_over() {
         id: KeyId::new(id()),
         name: "k".into(),
         principal: alice,
-        made_with: None,
+        created_with: None,
         counted_with: None,
         rate_per_second: None,
         concurrency: None,
@@ -50,7 +50,7 @@ async fn t120_sessions_keys_and_answers_are_forgotten_when_they_are_over() {
     };
     let (revoked, lately, good) = (key(Some(1)), key(Some(99)), key(None));
     let parent = key(Some(1));
-    let child = ApiKey { made_with: Some(parent.id), ..key(None) };
+    let child = ApiKey { created_with: Some(parent.id), ..key(None) };
     let answers = [
         remembered(&world, Some(&over), 99),
         remembered(&world, None, 1),

@@ -1,12 +1,13 @@
 //! One writer: many in one commit, each undone by itself, and one server at a time.
 
-use crate::world::{ALL, World, principal};
-use belljar_db::{Database, DatabaseError};
+use crate::world::{ALL, World, execution, id, moment, principal};
+use belljar_db::{Database, DatabaseError, EventBatch, FinishedExecutionRow};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc;
 use tokio::task::{JoinSet, yield_now};
+use types::{ApiKey, Event, ExecutionStatus, KeyId};
 
 /// The commits in the log, as they stand in the file.
 fn commits(data: &Path) -> usize {
@@ -162,7 +163,9 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
         DROP INDEX approvals_of_key;
         ALTER TABLE workspaces DROP COLUMN question_bytes;
         ALTER TABLE approvals DROP COLUMN bytes;
-        ALTER TABLE approvals DROP COLUMN key;";
+        ALTER TABLE approvals DROP COLUMN key;
+        ALTER TABLE approvals RENAME COLUMN mac TO seal;
+        ALTER TABLE remembered RENAME COLUMN mac TO seal;";
     connection.execute_batch(undone).unwrap();
     connection.pragma_update(None, "user_version", 1).unwrap();
     // What an older one does not write beside its records.
@@ -174,6 +177,58 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
     let index = "SELECT count(*) FROM sqlite_master WHERE name = 'principals_known_elsewhere'";
     let indexes: u64 = connection.query_row(index, [], |row| row.get(0)).unwrap();
     assert_eq!(indexes, 1);
+}
+
+/// Keys made with a stolen key are still revoked with it, a stream is still replayed, and text that
+/// only looks like the name of an event stays as it is.
+#[tokio::test]
+async fn names_in_records_of_an_older_belljar_become_those_of_today() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    let key = |created_with| ApiKey {
+        id: KeyId::new(id()),
+        name: "k".into(),
+        principal: alice,
+        created_with,
+        counted_with: None,
+        rate_per_second: None,
+        concurrency: None,
+        created_at: moment(0),
+        expires_at: None,
+        revoked_at: None,
+    };
+    let parent = key(None);
+    let child = key(Some(parent.id));
+    let ran = execution(alice, ExecutionStatus::Succeeded);
+    let text = |text: &str| Event::Text { text: text.into() };
+    let events = [text("one"), text(r#"{"event":"said","text":"two"}"#)];
+    let (keys, batch) = ([parent.clone(), child.clone()], EventBatch::new(1, &events).unwrap());
+    let row = FinishedExecutionRow::new(&ran, &events).unwrap().with_stored_events(2);
+    world
+        .write(move |tx| {
+            keys.iter().try_for_each(|key| tx.insert_key(home, key, &[1; 32]))?;
+            tx.insert_finished(home, &row)?;
+            tx.insert_events(home, ran.id, &batch)
+        })
+        .await;
+    let World { db, data, .. } = world;
+    drop(db);
+    let older = "ALTER TABLE approvals RENAME COLUMN mac TO seal;
+        ALTER TABLE remembered RENAME COLUMN mac TO seal;
+        UPDATE keys SET body = replace(body, 'created_with', 'made_with');
+        UPDATE executions SET events = CAST(replace(CAST(events AS TEXT), '{\"event\":\"text\"',
+            '{\"event\":\"said\"') AS BLOB);
+        UPDATE execution_events SET body = CAST(replace(CAST(body AS TEXT), '{\"event\":\"text\"',
+            '{\"event\":\"said\"') AS BLOB);
+        PRAGMA user_version = 15;";
+    let connection = rusqlite::Connection::open(data.path().join("db/belljar.sqlite3")).unwrap();
+    connection.execute_batch(older).unwrap();
+    drop(connection);
+    let db = Database::open(data.path()).unwrap();
+    let made = db.read(|rows| rows.keys_created_with(home, &parent)).unwrap();
+    assert_eq!(made, [child.id]);
+    let replayed = db.read(|rows| rows.execution_events(home, ran.id)).unwrap().unwrap();
+    assert_eq!(replayed, [events.clone(), events].concat());
 }
 
 #[tokio::test]

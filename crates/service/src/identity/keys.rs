@@ -93,7 +93,7 @@ impl Service {
             id,
             name: request.name,
             principal: request.principal.unwrap_or_else(|| caller.id()),
-            made_with: Some(with.id),
+            created_with: Some(with.id),
             counted_with,
             rate_per_second: request.rate_per_second,
             concurrency: request.concurrency,

@@ -76,7 +76,7 @@ impl InitialWorkspace {
             id: key_id,
             name: OWNER_NAME.to_owned(),
             principal: owner.id,
-            made_with: None,
+            created_with: None,
             counted_with: None,
             rate_per_second: None,
             concurrency: None,

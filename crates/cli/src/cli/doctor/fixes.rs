@@ -1,8 +1,7 @@
 //! Fixes that make an isolation layer available: one per cause.
 
 use engine::host::{
-    CgroupMissing, ContainerRuntime, HostIds, LandlockCause, NamespaceCause, ProcCause,
-    SeccompCause,
+    CgroupError, ContainerRuntime, HostIds, LandlockCause, NamespaceCause, ProcCause, SeccompCause,
 };
 use std::fs;
 use std::path::Path;
@@ -111,20 +110,20 @@ pub(super) fn descriptors(needed: u64) -> String {
     )
 }
 
-pub(super) fn cgroup(missing: &CgroupMissing, ids: HostIds) -> String {
+pub(super) fn cgroup(missing: &CgroupError, ids: HostIds) -> String {
     let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
     match (missing, ids) {
-        (CgroupMissing::NotMounted, _) => "mount -t cgroup2 none /sys/fs/cgroup".into(),
+        (CgroupError::NotMounted, _) => "mount -t cgroup2 none /sys/fs/cgroup".into(),
         (_, HostIds::Shared) if v2 => {
             "systemd-run --user --scope -p Delegate=yes belljar ...".into()
         }
         (_, HostIds::Shared) => "start as root: cgroup version 1 cannot be delegated".into(),
-        (CgroupMissing::Controller(name), _) => {
+        (CgroupError::Controller(name), _) => {
             format!(
                 "enable the {name} controller for this process; in a systemd unit: Delegate=yes"
             )
         }
-        (CgroupMissing::NotWritable { .. }, _) => {
+        (CgroupError::NotWritable { .. }, _) => {
             "mount the cgroups of the host writable; in a systemd unit: Delegate=yes".into()
         }
     }
