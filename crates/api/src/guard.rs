@@ -159,7 +159,7 @@ async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> 
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
     };
-    let place = match app.rate_limiter.admit(caller.rate_limits(), Instant::now()) {
+    let place = match app.rate_limiter.admit(caller.rate_limits(), app.service.clock().instant()) {
         Admission::Admitted(place) => place,
         Admission::Refused(fault) => return Problem::from(fault).into_response(),
     };

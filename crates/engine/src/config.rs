@@ -1,6 +1,7 @@
 //! Configuration of an engine. Servers and commands read options and variables; the engine sees
 //! only this.
 
+use crate::clock::Clock;
 use crate::resources::HostResources;
 use crate::volumes::VolumeBase;
 use environment::{Mount, PackageRoot, PythonChoice};
@@ -54,6 +55,8 @@ pub struct Config {
     pub expiry: Expiry,
     /// Receives each session that ends without having been closed.
     pub session_ended: Option<UnboundedSender<SessionEnded>>,
+    /// By which sessions expire.
+    pub clock: Clock,
 }
 
 /// When the engine closes a session by itself.
@@ -152,6 +155,7 @@ impl Config {
                 absolute: Duration::from_secs(24 * 60 * 60),
             },
             session_ended: None,
+            clock: Clock::system(),
         }
     }
 }

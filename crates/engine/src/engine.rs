@@ -22,7 +22,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use types::{Error, ErrorCode, Limits, LimitsRequest, OperatorCaps, PrincipalId, SandboxId};
 
 /// How often the engine looks for expired sessions.
@@ -69,8 +69,9 @@ impl Engine {
         tokio::spawn(async move {
             while let Some(engine) = watched.upgrade() {
                 engine.close_expired();
+                let clock = engine.config.clock.clone();
                 drop(engine);
-                tokio::time::sleep(EXPIRY_CHECK).await;
+                clock.sleep(EXPIRY_CHECK).await;
             }
         });
         engine
@@ -137,6 +138,7 @@ impl Engine {
         let handle =
             self.attach_session_sandbox(&environment, &limits, granted, started_by).await?;
         let parts = SessionParts {
+            clock: self.config.clock.clone(),
             id,
             generation,
             started_by,
@@ -322,7 +324,7 @@ impl Engine {
     }
 
     fn close_expired(&self) {
-        let now = Instant::now();
+        let now = self.config.clock.instant();
         let due = |session: &Arc<LiveSession>| {
             let ended = SessionEnded { id: session.id, reason: session.expire(now)? };
             Some((ended, Arc::clone(session)))

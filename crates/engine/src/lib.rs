@@ -7,6 +7,7 @@
 mod build_queues;
 mod capacity;
 pub mod catalog;
+mod clock;
 mod collect;
 mod command;
 mod config;
@@ -32,6 +33,7 @@ mod start_queue;
 mod volumes;
 
 pub use capacity::EngineLoad;
+pub use clock::Clock;
 pub use command::{
     Code, CodeError, Command, EntryPoint, FileCollection, FileContent, InputFile, NewSession,
     StagingDirectory,

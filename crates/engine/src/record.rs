@@ -67,7 +67,7 @@ fn unisolated_warning(command: &Command) -> Option<Warning> {
 pub(crate) fn finish_record(
     mut record: Execution,
     entry: &EntryPoint,
-    started: Option<DateTime<Utc>>,
+    (started, ended): (Option<DateTime<Utc>>, DateTime<Utc>),
     mut ending: ExitReport,
     collected: &CollectedFiles,
 ) -> Execution {
@@ -83,7 +83,7 @@ pub(crate) fn finish_record(
         network: ending.refused_connections,
         usage: ending.usage,
         started_at: started,
-        ended_at: Some(Utc::now()),
+        ended_at: Some(ended),
         ..record
     }
 }

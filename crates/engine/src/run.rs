@@ -3,6 +3,7 @@
 //! be skipped.
 
 use crate::capacity::CapacityPermit;
+use crate::clock::Clock;
 use crate::collect::{CollectedFiles, collect_files};
 use crate::command::{Command, InputFile};
 use crate::directory_digest;
@@ -17,7 +18,6 @@ use crate::running_executions::RunningExecution;
 use crate::session::{SandboxHandle, SessionLease};
 use crate::start_queue::ActiveExecution;
 use crate::{host_support, limits};
-use chrono::Utc;
 use redact::OutputRedactor;
 use sandbox::{ExitReport, StopHandle, ValueRoom};
 use std::mem::take;
@@ -60,6 +60,7 @@ struct AdmittedCommand {
     record: Execution,
     /// For the secrets that its code has.
     redactor: OutputRedactor,
+    clock: Clock,
 }
 
 /// The sandbox that a command runs in.
@@ -82,7 +83,7 @@ impl Engine {
     /// Resolves the limits of a command and reserves capacity.
     #[boxed::future]
     pub async fn admit(self: &Arc<Self>, mut command: Command) -> Result<Admitted, Error> {
-        let created = Utc::now();
+        let created = self.config.clock.now();
         self.capacity.check_open()?;
         let running = self.executions.start();
         let redactor = redactor_for(&command).await?;
@@ -113,7 +114,8 @@ impl Engine {
         };
         let warnings = host_support::missing_layer_warnings(&self.config.allowed_missing_layers);
         let record = initial_record(&command, record, warnings);
-        let command = AdmittedCommand { command, record, redactor };
+        let command =
+            AdmittedCommand { command, record, redactor, clock: self.config.clock.clone() };
         Ok(Admitted { engine: Arc::clone(self), command, target, running })
     }
 
@@ -321,10 +323,10 @@ impl AdmittedCommand {
         }
         *redactor = redactor.merge(&self.redactor).await?;
         let mut screen = EventRedactor::new(redactor);
-        let started = Utc::now();
+        let started = self.clock.now();
         sink(Event::Status { status: ExecutionStatus::Running });
         let hear = &mut |event: Event| screen.redact_event(event, &mut *sink);
-        let Self { command, record, .. } = self;
+        let Self { command, record, clock, .. } = self;
         let installer = command.installer.as_ref();
         let install = |wanted: Vec<String>| {
             package_installer::handle_install_request(
@@ -351,7 +353,8 @@ impl AdmittedCommand {
         let (alive, bytes, redactor) = (ending.alive, ending.returned_bytes(), redactor.clone());
         let entry = command.entry;
         let close = move || {
-            let mut execution = finish_record(record, &entry, Some(started), ending, &collected);
+            let mut execution =
+                finish_record(record, &entry, (Some(started), clock.now()), ending, &collected);
             unkept.report_in(&mut execution);
             execution.network.extend(attempts);
             redactor.redact_record(&mut execution);
@@ -365,7 +368,13 @@ impl AdmittedCommand {
     fn cancelled_before_start(self, sink: EventSink<'_>) -> SandboxRun {
         let (ending, nothing) = (ExitReport::cancelled_before_start(), CollectedFiles::default());
         let alive = ending.alive;
-        let execution = finish_record(self.record, &self.command.entry, None, ending, &nothing);
+        let execution = finish_record(
+            self.record,
+            &self.command.entry,
+            (None, self.clock.now()),
+            ending,
+            &nothing,
+        );
         emit_final_events(execution, nothing, alive, sink)
     }
 }

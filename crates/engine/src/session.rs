@@ -4,6 +4,7 @@
 //! more leases. If the interpreter's state is lost for any reason, the generation increases.
 
 use crate::capacity::CapacityPermit;
+use crate::clock::Clock;
 use crate::config::{EndReason, Expiry};
 use crate::egress::{EgressGuard, serve_proxy_socket};
 use crate::engine::Engine;
@@ -15,9 +16,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use redact::OutputRedactor;
 use sandbox::{Sandbox, StopHandle};
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OwnedMutexGuard};
-use tokio::time::Instant;
 use types::{Error, ErrorCode, Limits, PrincipalId, SandboxId};
 
 /// Public information about a session.
@@ -48,6 +48,7 @@ pub(crate) struct LiveSession {
     shared: SyncMutex<SharedState>,
     opened: Instant,
     opened_at: DateTime<Utc>,
+    clock: Clock,
     _permit: CapacityPermit,
 }
 
@@ -100,6 +101,7 @@ impl SandboxHandle {
 /// The parts of a new session.
 #[derive(Debug)]
 pub(crate) struct SessionParts {
+    pub(crate) clock: Clock,
     pub(crate) id: SandboxId,
     pub(crate) generation: u64,
     pub(crate) started_by: Option<PrincipalId>,
@@ -114,6 +116,7 @@ pub(crate) struct SessionParts {
 impl LiveSession {
     pub(crate) fn new(parts: SessionParts) -> Self {
         let SessionParts {
+            clock,
             id,
             generation,
             started_by,
@@ -124,7 +127,7 @@ impl LiveSession {
             handle,
             permit,
         } = parts;
-        let opened = Instant::now();
+        let opened = clock.instant();
         let outside = SharedState {
             generation,
             executions: 0,
@@ -145,7 +148,8 @@ impl LiveSession {
             })),
             shared: SyncMutex::new(outside),
             opened,
-            opened_at: Utc::now(),
+            opened_at: clock.now(),
+            clock,
             _permit: permit,
         }
     }
@@ -174,7 +178,7 @@ impl LiveSession {
             return Err(not_found_error(self.id));
         }
         outside.stopper = Some(stopper);
-        outside.last_used = Instant::now();
+        outside.last_used = self.clock.instant();
         drop(outside);
         Ok(SessionLease { session: Arc::clone(self), state: inside, sandbox_taken: false })
     }
@@ -291,7 +295,7 @@ impl Drop for SessionLease {
         }
         let mut outside = self.session.shared();
         outside.stopper = None;
-        outside.last_used = Instant::now();
+        outside.last_used = self.session.clock.instant();
     }
 }
 

@@ -1,6 +1,7 @@
 //! How a service is set up. Doors read options and variables; the service sees only this.
 
 use crate::identity::tokens::Issuer;
+use engine::Clock;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -52,6 +53,8 @@ pub struct Config {
     pub secrets_key: Option<Keyring>,
     /// The file of the key that signs the audit log; absent, it is beside the records.
     pub audit_key: Option<PathBuf>,
+    /// By which everything expires, also in the engine.
+    pub clock: Clock,
 }
 
 impl Config {
@@ -81,6 +84,7 @@ impl Config {
             issuer: None,
             secrets_key: None,
             audit_key: None,
+            clock: Clock::system(),
         }
     }
 }

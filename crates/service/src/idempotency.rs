@@ -4,7 +4,6 @@ use crate::error::RequestError;
 use crate::identity::caller::Caller;
 use crate::runs::executions::ExecutionRecord;
 use crate::service::Service;
-use chrono::Utc;
 use db::{ClaimOutcome, IdempotencyKey, StoredResponse, Tx};
 use std::sync::Arc;
 use types::{Error, ErrorCode, Execution, ExecutionId};
@@ -34,7 +33,7 @@ impl Service {
         key: &str,
         fingerprint: [u8; 32],
     ) -> Result<RequestClaim, RequestError> {
-        let (key, now) = (idempotency_key(caller, key), Utc::now());
+        let (key, now) = (idempotency_key(caller, key), self.now());
         let claim = move |tx: &Tx<'_>| tx.claim_request(&key, &fingerprint, now);
         match self.db.write(claim).await? {
             ClaimOutcome::Claimed => Ok(RequestClaim::New),

@@ -5,7 +5,7 @@
 use crate::error::RequestError;
 use crate::memory_trim;
 use crate::service::Service;
-use chrono::{TimeDelta, Utc};
+use chrono::TimeDelta;
 use db::{ClockReading, DatabaseError, PurgeOutcome, Retention, was_quarantined_before};
 use engine::SessionEnded;
 use std::collections::HashMap;
@@ -43,7 +43,8 @@ pub(crate) fn spawn_maintenance(service: &Arc<Service>, ended: UnboundedReceiver
 async fn mark_expired(service: Weak<Service>, mut ended: UnboundedReceiver<SessionEnded>) {
     while let Some(SessionEnded { id, .. }) = ended.recv().await {
         while let Some(service) = service.upgrade() {
-            let marked = service.db.write(move |tx| tx.expire_session(id, Utc::now())).await;
+            let now = service.now();
+            let marked = service.db.write(move |tx| tx.expire_session(id, now)).await;
             let Err(error) = marked else { break };
             tracing::error!(session = %id, %error, "its end will be written down later");
             drop(service);
@@ -53,12 +54,11 @@ async fn mark_expired(service: Weak<Service>, mut ended: UnboundedReceiver<Sessi
 }
 
 async fn maintenance_loop(service: Weak<Service>) {
-    let mut clock = tokio::time::interval(MAINTENANCE_INTERVAL);
     let mut was_confirmed = true;
-    loop {
-        clock.tick().await;
-        let Some(service) = service.upgrade() else { return };
-        match service.run_maintenance(ClockReading::now()).await {
+    while let Some(service) = service.upgrade() {
+        let clock = service.config.clock.clone();
+        let now = ClockReading { wall: clock.now(), monotonic: clock.instant() };
+        match service.run_maintenance(now).await {
             Ok(forgetting) => {
                 let is_confirmed = forgetting != PurgeOutcome::ClockUnconfirmed;
                 match (was_confirmed, is_confirmed) {
@@ -75,28 +75,27 @@ async fn maintenance_loop(service: Weak<Service>) {
                 tracing::error!(error = %refused.error, "housekeeping failed, and will be tried again");
             }
         }
+        drop(service);
+        clock.sleep(MAINTENANCE_INTERVAL).await;
     }
 }
 
 /// Apart from all that is written: neither a slow disk nor the remains of somebody else hold it up.
 async fn stop_loop(service: Weak<Service>) {
-    let mut clock = tokio::time::interval(STOP_INTERVAL);
-    loop {
-        clock.tick().await;
-        let Some(service) = service.upgrade() else { return };
+    while let Some(service) = service.upgrade() {
         service.stop_over();
+        let clock = service.config.clock.clone();
+        drop(service);
+        clock.sleep(STOP_INTERVAL).await;
     }
 }
 
 /// A workspace in which there is much to end holds up no other: each has a task of its own.
 async fn remains_loop(service: Weak<Service>) {
-    let mut clock = tokio::time::interval(REMAINS_INTERVAL);
     let mut under_way: HashMap<WorkspaceId, JoinHandle<()>> = HashMap::new();
-    loop {
-        clock.tick().await;
+    while let Some(service) = service.upgrade() {
         under_way.retain(|_, task| !task.is_finished());
-        let Some(service) = service.upgrade() else { return };
-        match service.remains(Utc::now()).await {
+        match service.remains(service.now()).await {
             Ok(remains) => {
                 for (workspace, origins) in remains {
                     under_way.entry(workspace).or_insert_with(|| {
@@ -110,6 +109,9 @@ async fn remains_loop(service: Weak<Service>) {
             }
             Err(refused) => log_remains(&refused),
         }
+        let clock = service.config.clock.clone();
+        drop(service);
+        clock.sleep(REMAINS_INTERVAL).await;
     }
 }
 
@@ -156,7 +158,7 @@ impl Service {
 
     /// What ran when the server stopped is over, and says so.
     pub(crate) async fn mark_interrupted(&self) -> Result<(), DatabaseError> {
-        let now = Utc::now();
+        let now = self.now();
         let (executions, sessions) = self
             .db
             .write(move |tx| {

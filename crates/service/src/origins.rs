@@ -37,7 +37,7 @@ impl Service {
     /// Whether an asker may no longer ask: the key is revoked, expired or gone, or the principal is
     /// gone. What cannot be looked up is taken for gone.
     pub(crate) fn is_over(&self, asker: Asker) -> bool {
-        self.db.read(|rows| is_asker_over(rows, asker, Utc::now())).unwrap_or(true)
+        self.db.read(|rows| is_asker_over(rows, asker, self.now())).unwrap_or(true)
     }
 
     /// Ends what an origin that may no longer ask has running, its sessions and the first of its

@@ -13,9 +13,10 @@ use crate::runs::approvals::{ApprovalChange, ApprovalJsonCache};
 use crate::runs::executions::ActiveExecution;
 use crate::runs::output_budget::OutputBudget;
 use crate::{maintenance, readiness, runs::approval_key};
+use chrono::{DateTime, Utc};
 use db::{Database, DatabaseError, NewAuditEntry};
 use egress::{FetchConfig, Fetcher, Proxy};
-use engine::{Engine, PackageRoot, VolumeBase};
+use engine::{Clock, Engine, PackageRoot, VolumeBase};
 use policy::ApprovalKey;
 use redact::SecretEncodingsCache;
 use std::collections::HashMap;
@@ -95,6 +96,15 @@ pub enum StartError {
 }
 
 impl Service {
+    /// The clock that the service was handed.
+    pub fn clock(&self) -> &Clock {
+        &self.config.clock
+    }
+
+    pub(crate) fn now(&self) -> DateTime<Utc> {
+        self.config.clock.now()
+    }
+
     /// Opens what is kept, marks what the last stop has interrupted, and starts the engine. Must
     /// be called inside a tokio runtime.
     #[boxed::future]
@@ -124,6 +134,7 @@ impl Service {
             package_root: house,
             certificates,
             session_ended: ended_to,
+            clock: config.clock.clone(),
             ..engine
         });
         let service = Arc::new(Self {

@@ -159,7 +159,7 @@ impl Service {
         if !api_key::hashes_equal(&hash, &found.hash) {
             return Err(refused().into());
         }
-        Ok(Caller::from_key_row(found, Utc::now()).ok_or_else(refused)?)
+        Ok(Caller::from_key_row(found, self.now()).ok_or_else(refused)?)
     }
 
     /// The issuer says who it is, and the first workspace whether that is anybody here.
@@ -168,7 +168,7 @@ impl Service {
         tokens: &TokenVerifier,
         token: &str,
     ) -> Result<Caller, RequestError> {
-        let TokenSubject { name, until } = tokens.verify(token).await?;
+        let TokenSubject { name, until } = tokens.verify(token, self.now()).await?;
         let unknown = || {
             Error::new(ErrorCode::GrantMissing, format!("nobody here has the external_id {name:?}"))
                 .hint("an owner adds them: belljar principal new NAME --external-id SUBJECT")
@@ -188,7 +188,7 @@ impl Service {
     /// The same caller as he is now, if what he has shown is still good: for whoever is told things
     /// for longer than a request takes.
     pub fn refresh_caller(&self, caller: &Caller) -> Option<Caller> {
-        let now = Utc::now();
+        let now = self.now();
         match caller.credential {
             CallerCredential::Key(key) => {
                 let found = self.db.read(|rows| rows.find_key(key.id)).ok()??;

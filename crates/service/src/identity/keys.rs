@@ -82,7 +82,7 @@ impl Service {
         caller: &Caller,
         request: KeyRequest,
     ) -> Result<IssuedKey, RequestError> {
-        let now = Utc::now();
+        let now = self.now();
         let with = caller.require_key()?;
         check_request(&request, now)?;
         let request = self.apply_bounds(caller, with, request)?;
@@ -189,7 +189,7 @@ impl Service {
         caller: &Caller,
         id: KeyId,
     ) -> Result<(), RequestError> {
-        let (workspace, now) = (caller.workspace, Utc::now());
+        let (workspace, now) = (caller.workspace, self.now());
         let key = self.db.read(|rows| rows.key(workspace, id))?;
         let key = key.ok_or_else(|| not_found("key", id))?;
         if !self.may_see_owned_by(caller, key.principal)? {

@@ -33,7 +33,7 @@ impl Service {
     /// Before a change of the caller's own things.
     pub(crate) fn check_self_service_rate(&self, caller: &Caller) -> Result<(), RequestError> {
         if self.owner_filter(caller)?.is_none()
-            || self.self_service_rate.try_count(caller.id(), Instant::now())
+            || self.self_service_rate.try_count(caller.id(), self.config.clock.instant())
         {
             return Ok(());
         }

@@ -134,7 +134,11 @@ impl TokenVerifier {
         Self { keys: Arc::new(KeySetCache::new(issuer)), expected }
     }
 
-    pub(crate) async fn verify(&self, token: &str) -> Result<TokenSubject, TokenError> {
+    pub(crate) async fn verify(
+        &self,
+        token: &str,
+        now: DateTime<Utc>,
+    ) -> Result<TokenSubject, TokenError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::TooLong);
         }
@@ -147,7 +151,7 @@ impl TokenVerifier {
         let until = DateTime::from_timestamp(claims.exp as i64, 0).map(|exp| exp + LEEWAY);
         let until = until.ok_or(TokenError::Claims)?;
         // The same moment for a request as for a stream, which looks at this later.
-        if Utc::now() >= until {
+        if now >= until {
             return Err(TokenError::Expired);
         }
         Ok(TokenSubject { name: claims.sub, until })

@@ -194,9 +194,10 @@ impl Service {
         };
         let (workspace, entry) = (caller.workspace, caller.audit_entry("session.open", id, ""));
         let (written, asker) = (session.clone(), caller.asker());
+        let clock = self.config.clock.clone();
         let insert = move |tx: &Tx<'_>| {
             // A key that is taken away from here on finds the row and ends the session.
-            if is_asker_over(tx, asker, Utc::now())? {
+            if is_asker_over(tx, asker, clock.now())? {
                 return Ok(Err(asker_over()));
             }
             tx.insert_session(workspace, &written, asker.key)?;

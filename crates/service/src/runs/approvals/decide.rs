@@ -195,7 +195,7 @@ impl Service {
         seal: MacTag,
         request: DecisionRequest,
     ) -> Result<Approval, RequestError> {
-        check_pending(&approval, Utc::now())?;
+        check_pending(&approval, self.now())?;
         let (service, caller) = (Arc::clone(self), caller.clone());
         run_to_completion(async move {
             let decided = match request.decision {
@@ -229,7 +229,7 @@ impl Service {
         };
         let bound = matter.bound_call(workspace, approval.requester);
         let once = matter.bound_execution(approval.execution_id, approval.expires_at);
-        let now = Utc::now();
+        let now = self.now();
         let scope = request.scope.unwrap_or(matter.run.default_scope);
         let remembered = match scope {
             ApprovalScope::Once => None,

@@ -46,7 +46,7 @@ impl Service {
         let access = self.run_access(workspace, who, &run).await?;
         let inputs = StoredInputs { files, working_directory };
         let subject = ApprovalSubject::new(run, inputs, options.parent, access);
-        let approval = self.new_approval(caller, id, &subject, &entry, Utc::now());
+        let approval = self.new_approval(caller, id, &subject, &entry, self.now());
         let record = Arc::new(subject.waiting_record(&approval, &entry, limits));
         let bound = subject.bound_call(workspace, caller.id());
         let once = subject.bound_execution(id, approval.expires_at);
@@ -127,9 +127,9 @@ impl Service {
         let claim = claim.map(|key| IdempotencyKey { workspace, principal: caller.id(), key });
         let (record, approval) = (Arc::clone(record), approval.clone());
         let most = self.config.workspace_bytes_max;
-        let asker = caller.asker();
+        let (asker, clock) = (caller.asker(), self.config.clock.clone());
         let written = move |tx: &Tx<'_>| {
-            if is_asker_over(tx, asker, Utc::now())? {
+            if is_asker_over(tx, asker, clock.now())? {
                 return Ok(Err(asker_over()));
             }
             if tx.count_pending_approvals(workspace, approval.requester)? >= PENDING_APPROVALS_MAX {

@@ -76,7 +76,7 @@ impl Service {
         if approval.state != ApprovalState::Allowed {
             return Err(not_pending_error(&approval));
         }
-        if approval.expires_at <= Utc::now() {
+        if approval.expires_at <= self.now() {
             return Err(not_pending_error(&Approval { state: ApprovalState::Expired, ..approval }));
         }
         self.check_requester(workspace, &approval)?;

@@ -240,8 +240,9 @@ impl Service {
                 self.db.write(insert).await?;
             }
             (_, Some(approval)) => {
+                let now = self.now();
                 let consume = move |tx: &Tx<'_>| {
-                    if !tx.consume_approval(workspace, approval, Utc::now())? {
+                    if !tx.consume_approval(workspace, approval, now)? {
                         return Ok(false);
                     }
                     // One that has ended meanwhile was withdrawn.

@@ -1,0 +1,75 @@
+//! The clock that the engine and the service are handed: nothing in them that expires reads the time elsewhere.
+//!
+//! A server has the clock of the machine. Whoever embeds an engine or a service may hand it a clock that stands
+//! still until it is advanced; then sessions, keys, approvals and records expire without anybody waiting.
+
+use chrono::{DateTime, Utc};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+#[derive(Debug, Clone, Default)]
+pub struct Clock(Source);
+
+#[derive(Debug, Clone, Default)]
+enum Source {
+    #[default]
+    System,
+    Manual(Arc<watch::Sender<ManualTime>>),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ManualTime {
+    wall: DateTime<Utc>,
+    monotonic: Instant,
+}
+
+impl Clock {
+    /// The clock of the machine.
+    pub fn system() -> Self {
+        Self(Source::System)
+    }
+
+    /// A clock that begins now, and goes on only by [`Clock::advance`].
+    pub fn manual() -> Self {
+        let now = ManualTime { wall: Utc::now(), monotonic: Instant::now() };
+        Self(Source::Manual(Arc::new(watch::Sender::new(now))))
+    }
+
+    /// Lets a manual clock go on, and wakes what sleeps by it. The clock of the machine goes on by itself.
+    pub fn advance(&self, time: Duration) {
+        if let Source::Manual(now) = &self.0 {
+            now.send_modify(|now| {
+                now.wall += time;
+                now.monotonic += time;
+            });
+        }
+    }
+
+    /// The time of day, which records show.
+    pub fn now(&self) -> DateTime<Utc> {
+        match &self.0 {
+            Source::System => Utc::now(),
+            Source::Manual(now) => now.borrow().wall,
+        }
+    }
+
+    /// The monotonic time, which measures how long something takes.
+    pub fn instant(&self) -> Instant {
+        match &self.0 {
+            Source::System => Instant::now(),
+            Source::Manual(now) => now.borrow().monotonic,
+        }
+    }
+
+    pub async fn sleep(&self, time: Duration) {
+        match &self.0 {
+            Source::System => tokio::time::sleep(time).await,
+            Source::Manual(now) => {
+                let (until, mut changes) = (self.instant() + time, now.subscribe());
+                // Fails only if the sender is gone, which `self` holds.
+                let _ = changes.wait_for(|now| now.monotonic >= until).await;
+            }
+        }
+    }
+}
