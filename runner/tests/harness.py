@@ -21,8 +21,8 @@ from typing import Any
 
 from belljar_runner import figures, session
 from belljar_runner.channel import Channel
+from tests.waiting import PATIENCE_SECONDS, until
 
-PATIENCE_SECONDS = 30
 MEBIBYTE = 1024 * 1024
 _LIMITS = {"result_limit": MEBIBYTE, "value_limit": MEBIBYTE}
 # unittest shows every warning while it runs; a runner starts with Python's defaults.
@@ -98,6 +98,12 @@ class Kernel:
     def call(self, code: str, function: str = "handle", **options: Any) -> Reply:
         self.start_call(code, function, **options)
         return self.collect()
+
+    def wait_for_mark(self) -> None:
+        """Waits until the code has made the file `mark`, and removes it."""
+        mark = os.path.join(self.workspace, "mark")
+        until("the code has made its mark", lambda: os.path.exists(mark))
+        os.remove(mark)
 
     def interrupt(self) -> None:
         os.kill(self.pid, signal.SIGINT)

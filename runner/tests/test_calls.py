@@ -101,10 +101,10 @@ class Calls(KernelTest):
 
     def test_an_interrupt_ends_the_call_and_its_finally_runs(self):
         for call in ("def handle():\n    {}", "import asyncio\nasync def handle():\n    {}"):
-            body = "try:\n        print('in')\n        while True: {}\n    finally: print('out')"
+            body = "try:\n        print('in')\n        open('mark', 'w')\n        while True: {}\n    finally: print('out')"
             wait = "await asyncio.sleep(0.01)" if "async" in call else "pass"
             self.kernel.start_call(call.format(body.format(wait)))
-            time.sleep(0.3)
+            self.kernel.wait_for_mark()
             self.kernel.interrupt()
             reply = self.kernel.collect()
             self.assertEqual((reply.error["type"], reply.stdout), ("KeyboardInterrupt", "in\nout\n"))
@@ -130,7 +130,7 @@ class Calls(KernelTest):
             self.skipTest("matplotlib is not installed")
         reply = self.call("""
             import matplotlib
-            matplotlib.use("module://belljar_mpl")
+            matplotlib.use("agg")
             import matplotlib.pyplot as plt
             def handle():
                 plt.plot([1, 2])

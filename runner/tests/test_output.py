@@ -1,8 +1,7 @@
 """What is printed arrives: whole, in order, from whichever layer of the process it came."""
 
-import time
-
 from tests.harness import KernelTest
+from tests.waiting import slow_peer
 
 
 class Output(KernelTest):
@@ -21,7 +20,7 @@ class Output(KernelTest):
             time.monotonic() - start
         """
         self.kernel.start(code)
-        time.sleep(0.5)
+        slow_peer(0.5)
         self.assertLess(self.kernel.collect().done["value"], 0.1)
 
     def test_text_and_bytes_on_one_stream_keep_their_order(self):

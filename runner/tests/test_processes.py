@@ -1,29 +1,31 @@
 """Signals, threads and processes behave as in a script, and never reach the runner's own channel."""
 
-import time
-
 from tests.harness import KernelTest
+from tests.waiting import any_moment, slow_peer
 
 
 class Interrupts(KernelTest):
     def interrupted(self, code: str):
+        """Runs code that makes its mark, and interrupts it there."""
         self.kernel.start(code)
-        time.sleep(0.4)
+        self.kernel.wait_for_mark()
         self.kernel.interrupt()
         return self.kernel.collect()
 
     def test_an_interrupt_ends_the_cell_and_keeps_the_names(self):
-        reply = self.interrupted("x = 1\nwhile True: pass")
+        reply = self.interrupted("x = 1\nopen('mark', 'w')\nwhile True: pass")
         self.assertEqual(reply.error["type"], "KeyboardInterrupt")
         self.assertEqual(self.value_of("x"), 1)
 
     def test_an_interrupt_ends_a_sleep(self):
-        self.assertEqual(self.interrupted("import time\ntime.sleep(60)").error["type"], "KeyboardInterrupt")
+        reply = self.interrupted("import time\nopen('mark', 'w')\ntime.sleep(60)")
+        self.assertEqual(reply.error["type"], "KeyboardInterrupt")
 
     def test_an_interrupt_ends_an_await_and_its_finally_runs(self):
         reply = self.interrupted("""
             import asyncio
             try:
+                open('mark', 'w')
                 await asyncio.sleep(60)
             finally:
                 print('cleaned')
@@ -33,12 +35,19 @@ class Interrupts(KernelTest):
         self.assertEqual(self.value_of("await asyncio.sleep(0, 1)"), 1)
 
     def test_an_interrupt_ends_asyncio_run(self):
-        reply = self.interrupted("import asyncio\nasyncio.run(asyncio.sleep(60))")
+        reply = self.interrupted("import asyncio\nopen('mark', 'w')\nasyncio.run(asyncio.sleep(60))")
         self.assertEqual(reply.error["type"], "KeyboardInterrupt")
         self.assert_still_works()
 
     def test_an_interrupt_ends_a_slow_repr(self):
-        reply = self.interrupted("import time\nclass Slow:\n    def __repr__(self): time.sleep(60)\nSlow()")
+        reply = self.interrupted("""
+            import time
+            class Slow:
+                def __repr__(self):
+                    open('mark', 'w')
+                    time.sleep(60)
+            Slow()
+        """)
         self.assertEqual(reply.error["type"], "KeyboardInterrupt")
         self.assert_still_works()
 
@@ -46,13 +55,12 @@ class Interrupts(KernelTest):
         self.run_cell("x = 5")
         for _ in range(5):
             self.kernel.interrupt()
-        time.sleep(0.1)
         self.assertEqual(self.value_of("x"), 5)
 
     def test_interrupts_at_any_moment_leave_exactly_one_done_per_run(self):
         for step in range(60):
             self.kernel.start("display('x' * 1000)\nfor i in range(2000): pass\n1")
-            time.sleep(step * 0.00002)
+            any_moment(step * 0.00002)
             self.kernel.interrupt()
             error = self.kernel.collect().error
             self.assertIn(error and error["type"], (None, "KeyboardInterrupt"))
@@ -61,7 +69,9 @@ class Interrupts(KernelTest):
     def test_a_cell_can_catch_an_interrupt(self):
         reply = self.interrupted("""
             import time
-            try: time.sleep(60)
+            try:
+                open('mark', 'w')
+                time.sleep(60)
             except KeyboardInterrupt: got = 'caught'
             got
         """)
@@ -73,7 +83,7 @@ class Interrupts(KernelTest):
             seen = []
             signal.signal(signal.SIGINT, lambda *a: seen.append(1))
         """)
-        self.interrupted("time.sleep(0.8)")
+        self.interrupted("open('mark', 'w')\ntime.sleep(0.8)")
         self.assertEqual(self.value_of("len(seen)"), 1)
 
     def test_an_alarm_that_a_cell_forgot_does_not_break_the_kernel(self):
@@ -83,7 +93,7 @@ class Interrupts(KernelTest):
             signal.signal(signal.SIGALRM, late)
             signal.setitimer(signal.ITIMER_REAL, 0.05)
         """)
-        time.sleep(0.2)
+        any_moment(0.2)
         self.run_cell("pass")
         self.assert_still_works()
 
@@ -103,10 +113,10 @@ class Threads(KernelTest):
         self.run_cell("""
             import threading, time
             done = []
-            t = threading.Thread(target=lambda: (time.sleep(0.2), done.append(1)))
+            t = threading.Thread(target=lambda: (time.sleep(0.2), done.append(1), open('mark', 'w')))
             t.start()
         """)
-        time.sleep(0.4)
+        self.kernel.wait_for_mark()
         self.assertEqual(self.value_of("done"), [1])
 
     def test_an_error_in_a_thread_is_printed(self):
@@ -258,7 +268,7 @@ class Frames(KernelTest):
         both = frame("1") + frame("2")
         for byte in both[:40]:
             self.kernel._socket.sendall(bytes([byte]))
-            time.sleep(0.0005)
+            slow_peer(0.0005)
         self.kernel._socket.sendall(both[40:-10])
         self.assertEqual(self.kernel.collect().done["value"], 1)
         self.kernel._socket.sendall(both[-10:])

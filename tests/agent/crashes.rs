@@ -1,6 +1,7 @@
 //! `kill -9` in the middle of a run: it is over, it says so, and it is not begun again.
 
 use crate::confirmations::{book, booking, ran, reply};
+use crate::harness::wait;
 use crate::scene::{CODE, RUNS_CODE, Scene, begin, code, plan, say, say_to, text};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -25,15 +26,15 @@ async fn a_run_that_dies_with_the_server_is_marked_and_not_run_again() {
     .await;
     let place = begin(scene.owner(), CODE, json!({"request": "Wait."})).await;
     scene.asked_times(3).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    scene.runs_code().await;
     scene.world.kill();
     scene.world.again().await;
     let record = scene.owner().get(&place).await;
     interrupted(&record);
     let done = scene.owner().get(&format!("{CODE}/{}", text(&record["id"]))).await;
     assert_eq!((&done["complete"], &done["status"]), (&json!(false), &json!("failed")));
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(scene.asked().len(), 3, "nobody is asked again");
+    let is_unasked = async || scene.asked().len() == 3;
+    wait::stays(Duration::from_millis(500), "nobody is asked again", is_unasked).await;
     let left = scene.owner().get("/v1/executions?status=running").await;
     assert_eq!(left["items"], json!([]));
     let go_on = Some(json!({"request": "Go on.", "sandbox_id": record["sandbox_id"]}));

@@ -1,11 +1,11 @@
 //! Runs that are heard while they go on, left to themselves, or ended by whoever asked for them.
 
+use crate::harness::wait;
 use crate::scene::{CODE, Scene, begin, code, plan, say, stream, text};
 use crate::world::{events, parse_events};
 use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_heard_as_it_goes_on_and_the_same_is_told_later() {
@@ -88,7 +88,7 @@ async fn a_run_that_is_cancelled_ends_and_leaves_its_session_usable() {
     let scene = Scene::play(endless()).await;
     let place = begin(scene.owner(), CODE, json!({"request": "Wait."})).await;
     scene.asked_times(3).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    scene.runs_code().await;
     scene.owner().post(&format!("{place}/cancel"), Value::Null).await;
     let record = scene.settled(&place).await;
     assert_eq!(
@@ -133,13 +133,7 @@ async fn a_provider_that_is_being_waited_for_is_left_when_the_run_is_cancelled()
     scene.owner().post(&format!("{place}/cancel"), Value::Null).await;
     let record = scene.settled(&place).await;
     assert_eq!(record["status"], "cancelled");
-    for _ in 0..100 {
-        if scene.model.left() == 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(scene.model.left(), 1, "the connection is closed");
+    wait::until("the connection is closed", async || scene.model.left() == 1).await;
     let again = json!({"request": "Once more.", "sandbox_id": record["sandbox_id"]});
     assert_eq!(scene.code(again).await["answer"], "Fine.");
 }
@@ -181,7 +175,7 @@ async fn an_agent_that_is_cancelled_within_a_request_keeps_what_it_has_done() {
     let agent = scene.agent(crate::scene::RUNS_CODE).await;
     let place = begin(scene.owner(), &format!("{agent}/run"), json!({"message": "Do it."})).await;
     scene.asked_times(4).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    scene.runs_code().await;
     scene.owner().post(&format!("{place}/cancel"), Value::Null).await;
     let record = scene.settled(&place).await;
     assert_eq!(record["status"], "cancelled", "{record}");

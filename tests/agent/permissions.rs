@@ -1,21 +1,18 @@
 //! Code of a model in a workspace that wants to be asked about code first.
 
+use crate::harness::wait;
 use crate::scene::{CODE, RUNS_CODE, Scene, begin, call, code, plan, say, text};
 use crate::world::Api;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 const PERMISSION: &str = "/v1/permissions/execute_python";
 
 async fn question(api: &Api) -> Value {
-    for _ in 0..500 {
+    let first = async || {
         let open = api.get("/v1/approvals?state=pending").await;
-        if let Some(first) = open["items"].as_array().unwrap().first() {
-            return first.clone();
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("nobody is asked");
+        open["items"].as_array().unwrap().first().cloned()
+    };
+    wait::until_some("somebody is asked", first).await
 }
 
 async fn answer(api: &Api, question: &Value, decision: &str) {
@@ -98,12 +95,8 @@ async fn a_question_is_withdrawn_when_the_run_is_cancelled() {
     ann.post(&format!("{place}/cancel"), Value::Null).await;
     assert_eq!(crate::scene::settled(&ann, &place).await["status"], "cancelled");
     let path = format!("/v1/approvals/{}", text(&question["id"]));
-    for _ in 0..100 {
-        if scene.owner().get(&path).await["state"] != "pending" {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_withdrawn = async || scene.owner().get(&path).await["state"] != "pending";
+    wait::until("the question is withdrawn", is_withdrawn).await;
     let late = scene.owner().refused("POST", &path, Some(json!({"decision": "allow"}))).await;
     assert_eq!(late.1, "approval.invalid");
     let ran = scene.owner().get("/v1/executions?status=succeeded").await;

@@ -1,6 +1,7 @@
 //! Replies that are not good for what they are sent for: refused, and nothing runs.
 
 use crate::confirmations::{book, booking, ran, replies, reply};
+use crate::harness::wait;
 use crate::scene::{Scene, calls, chat, say, say_to, text};
 use serde_json::{Value, json};
 
@@ -159,7 +160,10 @@ async fn a_question_that_has_grown_old_is_told_as_not_answered_and_no_retry_runs
     let asked = say_to(scene.owner(), &agent, "Book a table.").await;
     let (status, problem) = refused(&scene, &agent, json!({"cursor": asked["cursor"]})).await;
     assert_eq!((status, &problem["code"]), (409, &json!("approval.required")), "{problem}");
-    tokio::time::sleep(std::time::Duration::from_millis(5_200)).await;
+    let open = scene.owner().get("/v1/approvals?state=pending").await["items"][0].clone();
+    let expires: chrono::DateTime<chrono::Utc> =
+        open["expires_at"].as_str().unwrap().parse().unwrap();
+    wait::until("the time to answer is over", async || chrono::Utc::now() > expires).await;
     let done = chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
     assert_eq!(done["answer"], "Nobody has answered.", "{done}");
     assert!(

@@ -1,15 +1,14 @@
 //! A server whose model plays a script, and what is asked of both.
 
+use crate::harness::wait;
 use crate::model::{ModelServer, Request};
 use crate::world::{Api, World};
 use reqwest::multipart::{Form, Part};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
 
 pub(crate) const CODE: &str = "/v1/code_execution";
 /// Long enough for the slowest machine, and never waited for when all goes well.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A tool section that lets an agent run code.
 pub(crate) const RUNS_CODE: &str = "tools:\n  - tool_spec:\n      type: code_execution\n      \
@@ -61,11 +60,18 @@ impl Scene {
 
     /// Waits until the provider was asked so often.
     pub(crate) async fn asked_times(&self, times: usize) {
-        let until = Instant::now() + PATIENCE;
-        while self.model.requests().len() < times {
-            assert!(Instant::now() < until, "asked {} times", self.model.requests().len());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let what = format!("the provider was asked {times} times");
+        wait::until(&what, async || self.model.requests().len() >= times).await;
+    }
+
+    /// Waits until code of the model runs.
+    pub(crate) async fn runs_code(&self) {
+        let is_code = |run: &Value| run["entry"] == "cell";
+        let runs = async || {
+            let running = self.owner().get("/v1/executions?status=running").await;
+            running["items"].as_array().unwrap().iter().any(is_code)
+        };
+        wait::until("its code runs", runs).await;
     }
 
     pub(crate) async fn code(&self, request: Value) -> Value {
@@ -116,15 +122,12 @@ pub(crate) async fn say_to(api: &Api, agent: &str, message: &str) -> Value {
 }
 
 pub(crate) async fn settled(api: &Api, path: &str) -> Value {
-    let until = Instant::now() + PATIENCE;
-    loop {
+    let settled = async || {
         let now = api.get(path).await;
-        if !["waiting_approval", "queued", "running"].contains(&now["status"].as_str().unwrap()) {
-            return now;
-        }
-        assert!(Instant::now() < until, "still {}", now["status"]);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        let unsettled = ["waiting_approval", "queued", "running"];
+        (!unsettled.contains(&now["status"].as_str().unwrap())).then_some(now)
+    };
+    wait::until_some("the run has ended", settled).await
 }
 
 /// Begins it without waiting; the path of its record.

@@ -1,9 +1,9 @@
 //! Requests that go on in a session, and those that must not.
 
 use crate::confirmations::{booking_and_code, reply};
+use crate::harness::wait;
 use crate::scene::{CODE, Scene, begin, calls, chat, code, plan, say, say_to, text};
 use serde_json::json;
-use std::time::Duration;
 
 const UNKNOWN: &str = "0198c0de-0000-7000-8000-000000000000";
 
@@ -117,12 +117,8 @@ async fn a_session_says_when_it_ends_and_is_refused_afterwards() {
     let first = scene.request("Keep it.").await;
     let expires = text(&first["expires_at"]);
     let session = format!("/v1/sessions/{}", text(&first["sandbox_id"]));
-    for _ in 0..200 {
-        if scene.owner().get(&session).await["status"] == "expired" {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let is_over = async || scene.owner().get(&session).await["status"] == "expired";
+    wait::until("the session expires", is_over).await;
     assert!(is_a_moment(&expires), "{expires}");
     let go_on = json!({"request": "Go on.", "sandbox_id": first["sandbox_id"]});
     let (status, problem) = scene.owner().call("POST", CODE, Some(go_on)).await;

@@ -2,10 +2,10 @@
 //! goes on without anybody who wants it.
 
 use crate::confirmations::{booking_and_code, reply};
+use crate::harness::wait;
 use crate::scene::{Scene, begin, call, calls, chat, code, plan, say, say_to, text};
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
 
 const SLOW: &str = "import time\ndef handle() -> str:\n    \"\"\"Takes its time.\"\"\"\n    time.sleep(60)\n    return 'done'\n";
 
@@ -24,16 +24,12 @@ fn helper() -> Value {
 }
 
 async fn running(scene: &Scene, entry: &str) -> Value {
-    let until = Instant::now() + Duration::from_secs(30);
-    loop {
+    let found = async || {
         let listed = scene.owner().get("/v1/executions?status=running").await;
         let items = listed["items"].as_array().unwrap().clone();
-        if let Some(found) = items.into_iter().find(|it| it["entry"] == entry) {
-            return found;
-        }
-        assert!(Instant::now() < until, "nothing of {entry} runs");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        items.into_iter().find(|it| it["entry"] == entry)
+    };
+    wait::until_some(&format!("something of {entry} runs"), found).await
 }
 
 async fn cancel(scene: &Scene, run: &str) -> Value {
@@ -43,10 +39,10 @@ async fn cancel(scene: &Scene, run: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_run_withdraws_its_question_and_tells_what_ran() {
-    let sleep = json!({"code": "import time; time.sleep(60)"});
+    let slow = json!({"code": "import time; time.sleep(60)"});
     let what = |what: &str| json!({ "what": what });
     let scene = Scene::play(json!([
-        calls(&[("note", what("A")), ("book", what("B")), ("code_execution", sleep)]),
+        calls(&[("note", what("A")), ("book", what("B")), ("code_execution", slow)]),
         say("I see."),
     ]))
     .await;

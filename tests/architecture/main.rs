@@ -128,22 +128,30 @@ fn unsafe_code_is_forbidden_outside_jail() {
 /// Every Rust file below `crates/*/src`, with its text.
 fn sources() -> Vec<(PathBuf, String)> {
     let crates = fs::read_dir(root().join("crates")).unwrap();
-    let mut directories: Vec<PathBuf> =
-        crates.map(|entry| entry.unwrap().path().join("src")).collect();
-    let mut sources = Vec::new();
+    let sources = files_below(crates.map(|entry| entry.unwrap().path().join("src")), "rs");
+    assert!(!sources.is_empty(), "there are no sources below crates/*/src");
+    sources
+}
+
+/// Every file with this extension below these directories, with its text.
+fn files_below(
+    directories: impl IntoIterator<Item = PathBuf>,
+    extension: &str,
+) -> Vec<(PathBuf, String)> {
+    let mut directories: Vec<PathBuf> = directories.into_iter().collect();
+    let mut files = Vec::new();
     while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(&directory).unwrap() {
+        for entry in fs::read_dir(&directory).into_iter().flatten() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 directories.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|found| found == extension) {
                 let text = fs::read_to_string(&path).unwrap();
-                sources.push((path, text));
+                files.push((path, text));
             }
         }
     }
-    assert!(!sources.is_empty(), "there are no sources below crates/*/src");
-    sources
+    files
 }
 
 /// The words of a line of Rust outside of comments: identifiers, keywords and numbers.
@@ -212,6 +220,166 @@ fn replaced_names_do_not_come_back() {
         }
     }
     assert!(found.is_empty(), "see CONTRIBUTING.md, \"Style\": {found:#?}");
+}
+
+/// The Rust of all tests, without comments and literals, so that code which a sandbox runs is not taken for code
+/// of a test: the files of `tests/` and `crates/*/tests/`, and the test modules at the ends of source files.
+fn rust_of_tests() -> Vec<(PathBuf, String)> {
+    let crates = fs::read_dir(root().join("crates")).unwrap();
+    let mut directories: Vec<PathBuf> =
+        crates.map(|entry| entry.unwrap().path().join("tests")).collect();
+    directories.push(root().join("tests"));
+    let mut tests = files_below(directories, "rs");
+    for (path, text) in sources() {
+        if let Some(begin) = text.find("#[cfg(test)]\nmod ") {
+            let (before, tests_of_file) = text.split_at(begin);
+            // Keeps the numbers of the lines.
+            tests.push((path, "\n".repeat(before.matches('\n').count()) + tests_of_file));
+        }
+    }
+    tests.into_iter().map(|(path, text)| (path, without_literals(&text))).collect()
+}
+
+/// Rust with blanks instead of comments, strings and characters. Lines keep their numbers.
+fn without_literals(rust: &str) -> String {
+    let (mut code, mut rest) = (String::with_capacity(rust.len()), rust);
+    while let Some(first) = rest.chars().next() {
+        let is_in_word = code.ends_with(|last: char| last.is_alphanumeric() || last == '_');
+        let raw = rest.strip_prefix('r').map(|raw| raw.trim_start_matches('#'));
+        let length = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if raw.is_some_and(|raw| raw.starts_with('"')) && !is_in_word {
+            let hashes = "#".repeat(rest.len() - 1 - raw.unwrap_or_default().len());
+            let begin = 2 + hashes.len();
+            let end = format!("\"{hashes}");
+            rest[begin..].find(&end).map_or(rest.len(), |at| begin + at + end.len())
+        } else if first == '"' {
+            end_of_quoted(rest, '"')
+        } else if first == '\'' && (rest.starts_with("'\\") || rest.chars().nth(2) == Some('\'')) {
+            end_of_quoted(rest, '\'')
+        } else {
+            code.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        };
+        let (literal, after) = rest.split_at(length);
+        code.extend(literal.chars().filter(|char| *char == '\n'));
+        code.push(' ');
+        rest = after;
+    }
+    code
+}
+
+/// The length of a literal that begins here and ends with this mark.
+fn end_of_quoted(text: &str, mark: char) -> usize {
+    let mut is_escaped = false;
+    for (index, char) in text.char_indices().skip(1) {
+        match char {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            _ if char == mark => return index + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[test]
+fn literals_and_comments_are_no_code() {
+    let rust = "a('x', \"b\\\"b\", r#\"c\"c\"#) // d\ne('\\'', &'static f, '\"')";
+    let code = without_literals(rust);
+    let words: Vec<&str> = words(&code).collect();
+    assert_eq!(words, ["a", "e", "static", "f"], "{code}");
+    assert_eq!(code.lines().count(), 2);
+}
+
+/// Where tests may sleep: between two looks at a condition.
+const WAITING_HELPERS: [&str; 2] = ["tests/harness/wait.rs", "tests/harness/wait_blocking.rs"];
+
+/// How often tests use the pauses of these helpers that wait for nothing: peers that are slow on purpose, and
+/// events that may come at any moment. One more needs a reason.
+const PAUSES_MAX: usize = 21;
+
+/// A wait for a time passes on one machine and fails on another. Code that a sandbox runs is in a literal, and
+/// may sleep as long as it likes.
+#[test]
+fn tests_wait_for_conditions_and_never_for_a_time() {
+    let (mut sleeps, mut pauses) = (Vec::new(), Vec::new());
+    for (path, code) in rust_of_tests() {
+        let path = path.strip_prefix(root()).unwrap_or(&path).to_owned();
+        if WAITING_HELPERS.iter().any(|helper| path.ends_with(helper)) {
+            continue;
+        }
+        for (index, line) in code.lines().enumerate() {
+            let place = format!("{}:{}: {}", path.display(), index + 1, line.trim());
+            let has = |names: &[&str]| words(line).any(|word| names.contains(&word));
+            if has(&["sleep", "sleep_until", "sleep_ms", "park_timeout", "interval"]) {
+                sleeps.push(place);
+            } else if has(&["slow_peer", "any_moment", "tick"]) {
+                pauses.push(place);
+            }
+        }
+    }
+    assert!(sleeps.is_empty(), "use tests/harness/wait.rs: {sleeps:#?}");
+    assert!(!pauses.is_empty(), "the tests are not found");
+    assert!(pauses.len() <= PAUSES_MAX, "{}: {pauses:#?}", pauses.len());
+}
+
+/// Prints where a file of tests calls something named `sleep`. Code that a runner executes is in a literal.
+const PYTHON_SLEEPS: &str = r"
+import ast, sys
+for path in sys.argv[1:]:
+    for node in ast.walk(ast.parse(open(path, encoding='utf-8').read())):
+        if isinstance(node, ast.Call) and getattr(node.func, 'attr', getattr(node.func, 'id', '')) == 'sleep':
+            print(f'{path}:{node.lineno}')
+";
+
+#[test]
+fn tests_in_python_wait_for_conditions_too() {
+    let directories = ["runner/tests", "clients/python/tests"].map(|path| root().join(path));
+    let files = files_below(directories, "py").into_iter().map(|(path, _)| path);
+    let files: Vec<PathBuf> = files.filter(|path| !path.ends_with("waiting.py")).collect();
+    assert!(files.len() > 10, "the tests are not found: {files:?}");
+    let pythons = engine::discover(&engine::HostSettings::from_env()).found;
+    let python = &pythons.first().unwrap().executable;
+    let output = Command::new(python).args(["-c", PYTHON_SLEEPS]).args(files).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let sleeps = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(sleeps, "", "use the waiting.py beside them");
+}
+
+/// A test that returns because the machine lacks something counts as passed and shows nothing. One that cannot
+/// run somewhere is ignored there (`crates/cli/build.rs`), which its result says.
+#[test]
+fn no_test_passes_by_returning_early() {
+    let mut found = Vec::new();
+    for (path, code) in rust_of_tests() {
+        let lines: Vec<&str> = code.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            if line.trim_start().starts_with("#[test]") || line.contains("#[tokio::test") {
+                let body = lines[index..].iter().enumerate().skip(1);
+                let body = body.take_while(|(_, line)| **line != "}" && **line != "    }");
+                // Of the function itself, and not of a closure or a loop that is further in.
+                let returns =
+                    |line: &str| line.contains("else { return }") || is_early_return(line);
+                for (offset, line) in body.filter(|(_, line)| returns(line)) {
+                    found.push(format!(
+                        "{}:{}: {}",
+                        path.display(),
+                        index + offset + 1,
+                        line.trim()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Whether the line returns without a value from a block right inside of a function.
+fn is_early_return(line: &str) -> bool {
+    let depth = line.len() - line.trim_start().len();
+    depth <= 12 && ["return;", "return Ok(());"].contains(&line.trim())
 }
 
 /// `deny.toml`, which `cargo deny check` reads. The tests here need neither that tool nor the network.
@@ -411,19 +579,40 @@ fn t129_no_crate_switches_a_feature_of_serde_json_on_that_changes_what_json_mean
     }
 }
 
-/// Runs the tests of the runner, which need no sandbox, with every Python of this machine.
+/// Runs the tests of the runner, which need no sandbox, with one Python; tells what was said.
+fn run_tests_of_runner(python: &Path, packages: Option<&Path>) -> String {
+    let mut tests = Command::new(python);
+    tests
+        .args(["-m", "unittest", "discover", "-s", "runner/tests", "-t", "runner"])
+        .current_dir(root())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env_remove("PYTHONPATH");
+    if let Some(packages) = packages {
+        tests.env("PYTHONPATH", packages);
+    }
+    let output = tests.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}: {said}", python.display());
+    said
+}
+
 #[test]
 fn the_runner_keeps_its_promises_without_a_sandbox() {
     let pythons = engine::discover(&engine::HostSettings::from_env()).found;
     assert!(!pythons.is_empty(), "there is no CPython to test with");
     for python in pythons {
-        let output = Command::new(&python.executable)
-            .args(["-m", "unittest", "discover", "-s", "runner/tests", "-t", "runner"])
-            .current_dir(root())
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}: {said}", python.executable.display());
+        run_tests_of_runner(&python.executable, None);
     }
+}
+
+/// Tests about tables and figures are skipped by a plain Python. Here nothing is.
+#[tokio::test]
+async fn the_runner_keeps_all_of_its_promises_with_the_packages_of_an_environment() {
+    let data = std::env::var_os("BELLJAR_TEST_DATA").map(PathBuf::from);
+    let data = data.unwrap_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("data"));
+    let config = engine::Config::for_command_line(data, env!("CARGO_BIN_EXE_belljar").into());
+    let engine = engine::Engine::start(config);
+    let python = engine.unsandboxed_python("default").await.unwrap();
+    let said = run_tests_of_runner(&python.interpreter, Some(&python.site_packages));
+    assert!(said.ends_with("\nOK\n"), "some were skipped: {said}");
 }

@@ -1,7 +1,7 @@
 //! T01 to T06, T09 and T10: files, processes and rights. T07 and T08, the filter on system calls,
 //! are proved call by call in a simulator: `crates/jail/src/seccomp/tests/threats.rs`.
 
-use crate::harness;
+use crate::harness::{self, wait};
 use crate::world::{
     Process, answer, attempts, born, born_once, built, doctored, engine, is_root, nursery_config,
     runtime, still_serves, told,
@@ -398,11 +398,7 @@ print('left')";
     let mut once = born_once(&nursery).await;
     let home = Process::of(&once).namespace("pid").unwrap();
     assert_eq!(told(&mut once, leaves).await, "left");
-    let began = std::time::Instant::now();
-    while inside(&home) > 0 {
-        assert!(began.elapsed().as_secs() < 60, "{} are left", inside(&home));
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    wait::until("nothing of it is left", async || inside(&home) == 0).await;
     once.end().await;
     // The twin: a session goes on, with what runs in it.
     let mut session = born(&nursery).await;
@@ -427,10 +423,9 @@ async fn t09_privilege_bits_from_outside() {
     let is_interpreter = |process: &Process| process.0 == interpreter.0;
     for process in inside {
         // The init hands the jail over first, and takes its last system calls from itself then.
-        let began = std::time::Instant::now();
-        let sealed = || process.status().get("Seccomp").is_some_and(|mode| mode == "2");
-        while !is_interpreter(&process) && !sealed() && began.elapsed().as_secs() < 5 {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        if !is_interpreter(&process) {
+            let mode = async || process.status().get("Seccomp").is_some_and(|mode| mode == "2");
+            wait::until("the init is sealed", mode).await;
         }
         let status = process.status();
         let field = |name: &str| status.get(name).map_or("", String::as_str);

@@ -1,7 +1,7 @@
 //! T11 to T15: the process that all sandboxes are copies of must give none of them anything that
 //! another one has too, or that is nobody's business inside.
 
-use crate::harness;
+use crate::harness::{self, wait};
 use crate::world::{
     Doctored, Process, answer, born, config_with, doctored, ended, is_root, malicious,
     nursery_config, own_descriptors, said, still_serves, told, warm_nursery_config,
@@ -165,10 +165,8 @@ async fn t13_fd_table_is_exact() {
     let (zygotes, inits): (Vec<_>, Vec<_>) = others.partition(|process| process.is_zygote());
     assert_eq!(zygotes.len(), 1);
     // It lets go of what it has handed on a moment after the sandbox speaks.
-    let until = Instant::now() + Duration::from_secs(2);
-    while zygotes[0].descriptors().len() > 4 && Instant::now() < until {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let has_let_go = async || zygotes[0].descriptors().len() <= 4;
+    wait::until("the zygote has let go", has_let_go).await;
     assert_eq!(zygotes[0].descriptors(), BTreeSet::from([0, 1, 2, 3]));
     let sealed = inits.into_iter().filter(|process| process.is_filtered()).collect::<Vec<_>>();
     assert!(!sealed.is_empty() && sealed.iter().all(|init| init.descriptors().is_empty()));

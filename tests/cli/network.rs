@@ -1,11 +1,10 @@
 //! `belljar network`, and code that leaves by what it has made.
 
-use crate::harness::{self, stderr, stdout};
+use crate::harness::{self, stderr, stdout, wait};
 use crate::remote::{answer, belljar, failure};
 use crate::site::{RESOLVED, Site};
 use crate::world::{Api, World};
 use serde_json::json;
-use std::time::{Duration, Instant};
 
 /// An integration `to_site` that opens the site, made at the command line.
 async fn opened(api: &Api, site: &Site) {
@@ -76,10 +75,7 @@ async fn code_leaves_by_the_integrations_that_are_named_and_all_of_it_is_listed(
         let args = [&["network", "log", "--json", "--host", "site.test"][..], more].concat();
         async move { answer(api, &args).await.as_array().map_or(0, Vec::len) }
     };
-    let until = Instant::now() + Duration::from_secs(5);
-    while log(&[]).await < 4 && Instant::now() < until {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait::until("all attempts are logged", async || log(&[]).await >= 4).await;
     assert_eq!((log(&[]).await, log(&["--denied"]).await), (4, 2));
     let listed = stdout(&belljar(api, &["network", "log"]).await);
     assert!(

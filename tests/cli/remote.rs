@@ -1,12 +1,11 @@
 //! The command line as a client of a server.
 
-use crate::harness::{self, stderr, stdout};
+use crate::harness::{self, stderr, stdout, wait};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 /// `belljar` as somebody with a key of that server.
 fn command(api: &Api, args: &[&str]) -> Command {
@@ -562,15 +561,11 @@ async fn going_away_ends_what_runs_on_a_server() {
     assert_eq!((heard.unwrap(), line.as_str()), (3, "on\n"));
     process.kill().unwrap();
     process.wait().unwrap();
-    let ended = || async {
+    let ended = async || {
         let executions = world.owner.get("/v1/executions?status=cancelled").await;
         executions["items"].as_array().unwrap().len() == 1
     };
-    let patience = Instant::now() + Duration::from_secs(20);
-    while !ended().await {
-        assert!(Instant::now() < patience, "it still runs");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait::until("it is cancelled", ended).await;
 }
 
 #[tokio::test]

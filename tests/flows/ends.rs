@@ -1,7 +1,7 @@
 //! T28: every abnormal end has its own status, exit code and error code, keeps what was printed,
 //! and the session goes on. T27: at the moment of the reply nothing of the run is left.
 
-use crate::harness::{self, cgroups_of, descendants_of, error_code, open, printed, run_in};
+use crate::harness::{self, cgroups_of, descendants_of, error_code, open, printed, run_in, wait};
 use engine::Engine;
 use std::time::Duration;
 use types::{ExecutionStatus, LimitsRequest, OutputStream};
@@ -242,8 +242,8 @@ async fn alone_a_zygote_or_warden_that_dies() {
     let engine = Engine::start(harness::config());
     let session = open(&engine, "bare").await;
     run_in(&engine, session, "kept = 1").await;
-    kill_first_called("zygote.py");
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let killed = kill_first_called("zygote.py");
+    wait::until("the zygote has ended", async || harness::has_ended(killed)).await;
     let kept = run_in(&engine, session, "print(kept)").await;
     assert_eq!(printed(&kept, OutputStream::Stdout), "1\n", "sandboxes outlive their zygote");
     assert_eq!(printed(&harness::run(&engine, "print(2)").await, OutputStream::Stdout), "2\n");
@@ -254,8 +254,8 @@ async fn alone_a_zygote_or_warden_that_dies() {
     run_in(&engine, session, code).await;
     // The session is of the second warden by now, as the run above; the first ends by itself.
     assert!(harness::soon(Duration::from_secs(5), || originals("__warden").len() == 1));
-    kill_first_called("__warden");
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let killed = kill_first_called("__warden");
+    wait::until("the warden has ended", async || harness::has_ended(killed)).await;
     let lost = run_in(&engine, session, "print(kept)").await;
     assert_eq!((error_code(&lost).as_str(), lost.generation), ("sandbox.crashed", 3), "{lost:?}");
     let next = run_in(&engine, session, "print(3)").await;
@@ -274,10 +274,11 @@ fn originals(name: &str) -> Vec<u32> {
 }
 
 /// The number of a process says nothing: numbers start again when they have run out.
-fn kill_first_called(name: &str) {
-    let first = originals(name).into_iter().min_by_key(|pid| harness::start_of(*pid));
-    let pid = rustix::process::Pid::from_raw(first.unwrap().cast_signed()).unwrap();
+fn kill_first_called(name: &str) -> u32 {
+    let first = originals(name).into_iter().min_by_key(|pid| harness::start_of(*pid)).unwrap();
+    let pid = rustix::process::Pid::from_raw(first.cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    first
 }
 
 /// A background process of a session lives on between executions, and ends with the session.

@@ -1,7 +1,7 @@
 //! T65, the part that concerns sandboxes: a thousand runs leave nothing behind. By hand,
 //! `BELLJAR_LEAK_RUNS=10000`.
 
-use crate::harness::{self, cgroups_of, descendants_of, printed, soon};
+use crate::harness::{self, cgroups_of, descendants_of, printed, soon, wait};
 use engine::{Command, Config, Engine};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -60,7 +60,8 @@ fn config(data: &tempfile::TempDir) -> Config {
 
 /// Waits for the stock of jails to be full again, and returns what is held then.
 async fn at_rest(expected: Option<&Held>) -> Held {
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let held = async || Held::now();
+    wait::at_rest(Duration::from_millis(300), "what the program holds", held).await;
     soon(Duration::from_secs(10), || match expected {
         Some(expected) => Held::now() == *expected,
         None => Held::now().zombies == 0,
@@ -124,7 +125,7 @@ async fn endings(engine: &Arc<Engine>, run: usize) {
 async fn abandoned(engine: &Arc<Engine>, after: Duration) {
     let other = Arc::clone(engine);
     let running = tokio::spawn(async move { harness::run(&other, "while True: pass").await });
-    tokio::time::sleep(after).await;
+    wait::any_moment(after).await;
     running.abort();
     let _ = running.await;
 }

@@ -1,7 +1,7 @@
 //! T21 to T26: every limit is on by default, can be set, and ends what passes it with its own
 //! error code within a second, while neighbours notice nothing.
 
-use crate::harness::{self, error_code, open, open_with, printed, run_in};
+use crate::harness::{self, error_code, open, open_with, printed, run_in, wait};
 use engine::{Command, Engine, FinishedExecution};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -576,9 +576,16 @@ async fn t26_what_ran_between_two_executions_is_not_charged_to_the_second() {
     let limits = LimitsRequest { cpu_ms: Some(1000), ..none() };
     let session = open_with(&engine, "bare", limits).await;
     let code = "import subprocess, sys\n\
-                child = subprocess.Popen([sys.executable, '-c', 'while True: pass'])";
+                child = subprocess.Popen([sys.executable, '-c', 'while True: pass # t26'])";
     run_in(&engine, session, code).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let line = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    let is_child = |pid: &u32| line(pid).is_ok_and(|line| line.contains("# t26"));
+    let used = || {
+        let below = harness::descendants_of(std::process::id()).into_iter().filter(is_child);
+        below.map(harness::cpu_ticks).sum::<u64>()
+    };
+    // A tick is a hundredth of a second.
+    wait::until("the child has used more than the limit", async || used() > 120).await;
     let next = run_in(&engine, session, "import time\ntime.sleep(0.2)\nprint(1)").await;
     assert_eq!(out(&next), "1\n", "{next:?}");
 }

@@ -1,7 +1,7 @@
 //! What whoever serves many callers relies on: a command is let in before it runs, can be stopped at
 //! any moment by its id, waits its turn where there is no room, and is gone when the server is.
 
-use crate::harness::{self, descendants_of, error_code, open, printed, run_in, soon};
+use crate::harness::{self, descendants_of, error_code, open, printed, run_in, soon, wait};
 use engine::{Admitted, Command, Config, Engine, NewSession};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -183,6 +183,11 @@ fn narrow(queue_max: usize, queue_wait: Duration) -> Arc<Engine> {
 
 const LONG: Duration = Duration::from_secs(30);
 
+/// Waits until so many are in the queue.
+async fn queued(engine: &Engine, count: usize) {
+    wait::until(&format!("{count} wait"), async || engine.load().waiting == count).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_finds_no_room_waits_and_is_served_in_the_order_of_coming() {
     let engine = narrow(8, LONG);
@@ -190,14 +195,14 @@ async fn who_finds_no_room_waits_and_is_served_in_the_order_of_coming() {
     let (served, order) = mpsc::channel();
     let mut waiting = Vec::new();
     for number in 0..4 {
-        let (engine, served) = (Arc::clone(&engine), served.clone());
+        let (waiter, served) = (Arc::clone(&engine), served.clone());
         waiting.push(tokio::spawn(async move {
-            let execution = harness::run(&engine, "print(1)").await;
+            let execution = harness::run(&waiter, "print(1)").await;
             served.send(number).unwrap();
             out(&execution)
         }));
         // Each is in the queue before the next one comes.
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        queued(&engine, number + 1).await;
     }
     assert!(waiting.iter().all(|one| !one.is_finished()));
     engine.close(session).await.unwrap();
@@ -224,7 +229,7 @@ async fn a_full_queue_is_said_at_once_and_a_place_in_it_is_given_back() {
     let command = harness::command("bare", "1");
     let (stop, waiter) = (command.stop.clone(), Arc::clone(&engine));
     let waiting = tokio::spawn(async move { waiter.admit(command).await.map(drop) });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    queued(&engine, 1).await;
     let asked = Instant::now();
     let refused = engine.admit(harness::command("bare", "1")).await.unwrap_err();
     assert!(asked.elapsed() < Duration::from_millis(100), "{:?}", asked.elapsed());
@@ -237,7 +242,7 @@ async fn a_full_queue_is_said_at_once_and_a_place_in_it_is_given_back() {
     assert_eq!(cancelled.code.to_string(), "execution.cancelled");
     let waiter = Arc::clone(&engine);
     let waiting = tokio::spawn(async move { harness::run(&waiter, "print(1)").await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    queued(&engine, 1).await;
     engine.close(session).await.unwrap();
     assert_eq!(out(&waiting.await.unwrap()), "1\n");
 }
@@ -270,9 +275,9 @@ async fn alone_nothing_is_left() {
     let short = begin(&engine, harness::command("bare", short)).await;
     let endless = begin(&engine, harness::command("bare", ENDLESS)).await;
     let in_session = begin(&engine, in_session(session, ENDLESS)).await;
-    let queued = Arc::clone(&engine);
-    let queued = tokio::spawn(async move { queued.admit(harness::command("bare", "1")).await });
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let last = Arc::clone(&engine);
+    let last = tokio::spawn(async move { last.admit(harness::command("bare", "1")).await });
+    queued(&engine, 1).await;
     let began = Instant::now();
     engine.shutdown(Duration::from_secs(2)).await;
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
@@ -280,7 +285,7 @@ async fn alone_nothing_is_left() {
     for cancelled in [endless, in_session] {
         assert_eq!(cancelled.await.unwrap().unwrap().status, ExecutionStatus::Cancelled);
     }
-    let waited = queued.await.unwrap().unwrap_err();
+    let waited = last.await.unwrap().unwrap_err();
     let late = engine.admit(harness::command("bare", "1")).await.unwrap_err();
     let opened = engine.open(NewSession::new("bare")).await.unwrap_err();
     for refused in [waited, late, opened] {

@@ -1,7 +1,7 @@
 //! Files between the caller and a working directory: brought in, listed, streamed out, removed, and
 //! copied aside when an execution has made them.
 
-use crate::harness::{self, open, read_file, run_in, run_with};
+use crate::harness::{self, open, read_file, run_in, run_with, wait};
 use engine::{Command, Engine, FileCollection, StagingDirectory};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -63,7 +63,8 @@ async fn a_file_that_was_brought_in_is_not_one_that_the_code_made() {
     let late =
         "import threading\nthreading.Timer(0.3, lambda: open('late', 'w').write('x')).start()";
     run_in(&engine, session, late).await;
-    tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+    let is_there = async || engine.list_files(session).await.unwrap().files.contains_key("late");
+    wait::until("the thread has written", is_there).await;
     engine.write_file(session, "given".into(), std::io::repeat(b'y').take(5)).await.unwrap();
     let next = run_in(&engine, session, "print(open('given').read())").await;
     let made: Vec<_> = next.files_out.iter().map(|file| file.name.as_str()).collect();

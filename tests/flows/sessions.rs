@@ -1,8 +1,9 @@
 //! A session is a live interpreter with a working directory, and belongs to one conversation.
 
-use crate::harness::{self, error_code, open, printed, run_in, soon};
+use crate::harness::{self, error_code, open, printed, run_in, soon, wait};
 use engine::{
-    Command, Config, EndReason, Engine, Expiry, ExpiryRequest, InputFile, NewSession, SessionEnded,
+    Clock, Command, Config, EndReason, Engine, Expiry, ExpiryRequest, InputFile, NewSession,
+    SessionEnded,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,13 +30,26 @@ async fn begin(
     code: &str,
     limits: LimitsRequest,
 ) -> tokio::task::JoinHandle<Execution> {
-    let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
     let code = format!("print('begun', flush=True)\n{code}");
-    let command = Command { session: Some(session), limits, ..harness::command("bare", &code) };
+    begin_until(engine, session, &code, limits, "begun").await
+}
+
+/// Starts code, and waits until it has said this.
+async fn begin_until(
+    engine: &Arc<Engine>,
+    session: SandboxId,
+    code: &str,
+    limits: LimitsRequest,
+    said: &'static str,
+) -> tokio::task::JoinHandle<Execution> {
+    let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+    let command = Command { session: Some(session), limits, ..harness::command("bare", code) };
     let engine = Arc::clone(engine);
     let running = tokio::spawn(async move {
         let mut hear = |event: &Event| {
-            if let Event::Output(_) = event {
+            if let Event::Output(piece) = event
+                && piece.text.contains(said)
+            {
                 _ = begun.send(());
             }
         };
@@ -120,12 +134,12 @@ async fn an_interrupt_ends_the_execution_and_keeps_the_state() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupt_lets_the_code_tidy_up() {
     let (engine, session) = started().await;
-    let code = "import time\ntry:\n    print('begun', flush=True)\n    time.sleep(60)\n\
+    let code = "import time\ntry:\n    print('inside', flush=True)\n    time.sleep(60)\n\
                 finally:\n    print('tidied')";
-    let running = begin(&engine, session, code, LimitsRequest::default()).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let none = LimitsRequest::default();
+    let running = begin_until(&engine, session, code, none, "inside").await;
     engine.interrupt(session).unwrap();
-    assert_eq!(out(&running.await.unwrap()), "begun\nbegun\ntidied\n");
+    assert_eq!(out(&running.await.unwrap()), "inside\ntidied\n");
 }
 
 /// The interrupt falls into the printing itself, where Python has written a line and does not
@@ -175,10 +189,10 @@ async fn an_interrupt_that_comes_too_late_does_not_hit_the_next_execution() {
 async fn deaf_code_is_killed_after_an_interrupt_and_the_session_says_that_it_lost_its_memory() {
     let (engine, session) = started().await;
     run_in(&engine, session, "kept = 42").await;
-    let code =
-        "while True:\n    try:\n        while True: pass\n    except KeyboardInterrupt: pass";
-    let running = begin(&engine, session, code, LimitsRequest::default()).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let code = "while True:\n    try:\n        print('inside', flush=True)\n        while True: pass\n    \
+         except KeyboardInterrupt: pass";
+    let none = LimitsRequest::default();
+    let running = begin_until(&engine, session, code, none, "inside").await;
     let asked = Instant::now();
     engine.interrupt(session).unwrap();
     let execution = running.await.unwrap();
@@ -290,9 +304,13 @@ async fn a_session_whose_caller_went_away_is_not_busy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn code_that_was_never_run_is_no_success() {
     let (engine, session) = started().await;
-    let code = "import os, threading\nthreading.Timer(0.1, os._exit, (0,)).start()";
+    // Its child ends when nobody can write to it any more.
+    let code = "import os, subprocess, threading\n\
+                subprocess.Popen(['cat', '-', 'ends-with-its-parent'], stdin=subprocess.PIPE)\n\
+                threading.Timer(0.1, os._exit, (0,)).start()";
     assert_eq!(run_in(&engine, session, code).await.status, ExecutionStatus::Succeeded);
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    let has_ended = async || lines_with("ends-with-its-parent") == 0;
+    wait::until("the interpreter has ended", has_ended).await;
     let lost = run_in(&engine, session, "print('never')").await;
     assert_eq!((lost.status, lost.generation), (ExecutionStatus::Failed, 2));
     assert_eq!(harness::error_code(&lost), "sandbox.crashed");
@@ -319,6 +337,14 @@ async fn expiring(expiry: Expiry, argument: &str) -> (Arc<Engine>, SandboxId) {
     run_in(&engine, session, &code).await;
     assert_eq!(sleepers(argument), 1);
     (engine, session)
+}
+
+/// Processes of this machine with this in their command line.
+fn lines_with(text: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes
+        .filter_map(|process| std::fs::read_to_string(process.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains(text)).count()
 }
 
 fn sleepers(argument: &str) -> usize {
@@ -432,12 +458,17 @@ async fn whoever_wants_to_know_is_told_of_sessions_that_expire_and_of_no_others(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn looking_at_its_files_keeps_a_session_alive() {
-    let expiry = Expiry { idle: Duration::from_millis(1500), absolute: LONG };
-    let engine = Engine::start(Config { expiry, ..harness::config() });
+    let (idle, clock) = (Duration::from_secs(60), Clock::manual());
+    let expiry = Expiry { idle, absolute: Duration::from_secs(3600) };
+    let config = Config { expiry, clock: clock.clone(), ..harness::config() };
+    let engine = Engine::start(config);
     let session = open(&engine, "bare").await;
     for _ in 0..10 {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        clock.advance(idle / 2);
         engine.list_files(session).await.unwrap();
     }
     assert_eq!(out(&run_in(&engine, session, "print(1)").await), "1\n");
+    // The twin: one that nobody looks at ends.
+    clock.advance(idle + Duration::from_secs(1));
+    wait::until("it expires", async || engine.list().is_empty()).await;
 }

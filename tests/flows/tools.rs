@@ -399,12 +399,16 @@ async fn a_test_runs_where_the_tool_runs_and_never_on_its_own() {
 #[tokio::test]
 async fn an_endless_tool_does_not_hold_up_another() {
     let engine = Engine::start(config());
-    let endless = tool("def handle():\n    while True: pass");
+    let endless = tool("def handle():\n    print('on', flush=True)\n    while True: pass");
     let limits = LimitsRequest { wall_ms: Some(3_000), ..LimitsRequest::default() };
     let endless = Command { limits, ..call("bare", endless.validate_call(json!({})).unwrap()) };
     let beside = Arc::clone(&engine);
-    let endless = tokio::spawn(async move { run_with(&beside, endless).await.execution });
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+    let endless = tokio::spawn(async move {
+        let mut hear = |_: &types::Event| _ = begun.send(());
+        beside.run(endless, &mut hear).await.unwrap().execution
+    });
+    has_begun.recv().await.unwrap();
     let started = Instant::now();
     assert_eq!(value_of(&engine, "def handle(): return 1", json!({})).await, 1);
     assert!(started.elapsed() < Duration::from_secs(2));

@@ -1,7 +1,7 @@
 //! Directories that outlive sessions: kept by what is written to them, bounded, and not there for
 //! anybody else.
 
-use crate::harness::{self, error_code, run_in};
+use crate::harness::{self, error_code, run_in, wait};
 use engine::{Command, Config, Engine, GrantedVolume, NewSession, SandboxGrants, VolumeBase};
 use std::sync::Arc;
 use types::{Execution, ExecutionStatus, OutputStream, SandboxId, VolumeAccess};
@@ -251,12 +251,13 @@ async fn whoever_keeps_much_does_not_hold_up_another_volume() {
     let many = "for i in range(200): open(f'/mnt/notes/{i}', 'w').write('x')";
     let (engine, other) = (Arc::clone(&world.engine), Arc::clone(&world.engine));
     let keeping = tokio::spawn(async move { run_in(&engine, session, many).await });
-    for _ in 0..20 {
+    wait::until("it is kept", async || {
         let began = std::time::Instant::now();
         other.with_volume("two".into(), |volume| Ok(volume.list()?)).await.unwrap();
         assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+        keeping.is_finished()
+    })
+    .await;
     assert_eq!(keeping.await.unwrap().status, ExecutionStatus::Succeeded);
     assert_eq!(world.kept().len(), 200);
 }

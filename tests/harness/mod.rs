@@ -1,9 +1,14 @@
 //! What tests of the whole system share: the real binary, a real engine, and one data directory
 //! in which environments are built once for all of them.
 
-#![allow(dead_code, reason = "each test binary uses a part of this")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of this")]
 #![allow(clippy::unwrap_used, reason = "a harness that cannot set up a test has to fail it")]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
+
+pub mod wait;
+pub mod wait_blocking;
+
+pub use wait_blocking::soon;
 
 use contract::{AnnotationMode, CodeTool, PythonSource};
 use engine::{
@@ -18,7 +23,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Output};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use types::{
     Error, Execution, ExecutionId, LimitsRequest, NetworkAttempt, OperatorCaps, OutputStream,
     SandboxId,
@@ -254,6 +258,16 @@ pub fn start_of(pid: u32) -> Option<u64> {
     stat_of(pid, 19)
 }
 
+/// The processor time that every process below this one has used, in ticks.
+pub fn cpu_ticks_below(pid: u32) -> u64 {
+    descendants_of(pid).into_iter().map(cpu_ticks).sum()
+}
+
+/// The processor time that a process has used, in ticks; none if there is no such process.
+pub fn cpu_ticks(pid: u32) -> u64 {
+    [11, 12].into_iter().filter_map(|field| stat_of(pid, field)).sum()
+}
+
 /// Whether a process runs no more. When its parent takes note of it is the parent's affair: an
 /// orphan's is the machine's own init, and some of them look every two seconds only.
 pub fn has_ended(pid: u32) -> bool {
@@ -274,16 +288,4 @@ fn stat_of(pid: u32, field: usize) -> Option<u64> {
 fn state_of(pid: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(stat.rsplit_once(')')?.1.to_owned())
-}
-
-/// Waits until it holds, and says whether it came to that in time.
-pub fn soon(patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + patience;
-    while !holds() {
-        if Instant::now() > until {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    true
 }

@@ -14,6 +14,8 @@
 #![allow(clippy::unwrap_used, reason = "a harness that cannot set up a test has to fail it")]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
+#[path = "wait.rs"]
+mod wait;
 #[path = "model/wires.rs"]
 mod wires;
 
@@ -240,7 +242,7 @@ fn stream_of(
         let cut = turn.cut;
         async move {
             let leaving = leaving?;
-            tokio::time::sleep(pause).await;
+            wait::slow_peer(pause).await;
             match piece {
                 Some(piece) => Some((Ok(Bytes::from(piece)), (sent + 1, Some(leaving)))),
                 None if cut => {

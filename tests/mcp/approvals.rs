@@ -1,6 +1,7 @@
 //! A tool, or code, that a person is asked about first: through the client where it can, and nothing
 //! runs before the answer.
 
+use crate::harness::wait;
 use crate::wire::{Stdio, answer, called, hello, post};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
@@ -104,15 +105,8 @@ async fn what_came_of_a_call_that_somebody_else_has_allowed_can_be_asked_for() {
     assert!(waits["content"][0]["text"].as_str().unwrap().contains("still waits"), "{waits}");
     let path = format!("/v1/approvals/{}", open["id"].as_str().unwrap());
     world.owner.post(&path, json!({"decision": "allow"})).await;
-    let mut done = result().await;
-    for _ in 0..100 {
-        if done["structuredContent"]["result"] == "deleted it" {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        done = result().await;
-    }
-    assert_eq!(done["structuredContent"]["result"], "deleted it", "{done}");
+    let is_done = async || result().await["structuredContent"]["result"] == "deleted it";
+    wait::until("it has run", is_done).await;
     let others = called(
         &world.principal("other", &["USAGE"]).await,
         "get_result",

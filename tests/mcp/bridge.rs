@@ -1,6 +1,7 @@
 //! `belljar mcp` in front of a server: the client notices nothing of the way between them, and a
 //! server that is in trouble does not keep it.
 
+use crate::harness::wait;
 use crate::wire::{Stdio, hello};
 use crate::world::World;
 use rustix::process::{Pid, Signal, kill_process};
@@ -49,10 +50,15 @@ async fn an_older_client_goes_on_after_a_restart_of_the_server() {
     // What the server says by itself is heard again.
     let tool = json!({"type": "runPythonCode", "name": "fresh", "description": "For tests.",
         "configuration": {"pythonCode": "def handle() -> int:\n    return 1\n"}});
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    world.owner.post("/v1/tools", tool).await;
-    let told = tokio::task::spawn_blocking(move || (client.receive(), client)).await;
-    let (told, client) = told.unwrap();
+    let told = tokio::task::spawn_blocking(move || (client.receive(), client));
+    // The stream on which it says so is opened beside the first requests.
+    wait::until("a change is told", async || {
+        let made = world.owner.post("/v1/tools", tool.clone()).await;
+        world.owner.delete(&format!("/v1/tools/{}", made["id"].as_str().unwrap())).await;
+        told.is_finished()
+    })
+    .await;
+    let (told, client) = told.await.unwrap();
     assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
     assert_eq!(client.leave(), Some(0));
 }
@@ -97,17 +103,10 @@ async fn a_client_that_vanishes_ends_what_runs_for_it() {
     let mut client = Stdio::before(&world.owner);
     client.begin("tools/call", code("import time\ntime.sleep(60)"));
     let running = async || world.owner.get("/v1/executions?status=running").await["items"].clone();
-    let began = Instant::now();
-    while running().await == json!([]) {
-        assert!(began.elapsed() < Duration::from_secs(10));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait::until("it runs", async || running().await != json!([])).await;
     assert_eq!(client.vanish(), Some(0));
-    let gone = Instant::now();
-    while running().await != json!([]) {
-        assert!(gone.elapsed() < Duration::from_secs(5), "it still runs");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let is_over = async || running().await == json!([]);
+    wait::within(Duration::from_secs(5), "it has ended", is_over).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,12 @@
 //! Code that a model writes for a client, where a person is asked about code first.
 
 use crate::approvals::{can_ask, ran};
+use crate::harness::{wait, wait_blocking};
 use crate::model::ModelServer;
 use crate::wire::{Stdio, called, hello, modern};
 use crate::world::World;
 use serde_json::{Value, json};
 use std::fs::write;
-use std::time::Duration;
 use tempfile::TempDir;
 
 /// What a model says that counts in two rounds.
@@ -131,15 +131,12 @@ fn a_task_that_would_have_to_ask_is_ended_where_nobody_else_can_answer() {
         is_task.then_some(answer)
     });
     let task = task.take(100).flatten().next().expect("it never becomes a task");
-    for _ in 0..500 {
+    let ended = wait_blocking::until_some("the task has ended", || {
         let params = modern(json!({"taskId": task["taskId"]}), &can);
         let now = client.request("tasks/get", params)["result"].clone();
-        if now["status"] != "working" {
-            return assert_eq!(now["status"], "cancelled", "{now}");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("it waits for nobody");
+        (now["status"] != "working").then_some(now)
+    });
+    assert_eq!(ended["status"], "cancelled", "{ended}");
 }
 
 #[test]
@@ -166,17 +163,17 @@ async fn before_a_server_the_run_waits_for_somebody_who_answers_through_another_
     assert!(message.contains("belljar approvals allow"), "{message}");
     assert_eq!(ran(&world).await, 0);
     let run = message.split("\"execution\": \"").nth(1).unwrap().split('"').next().unwrap();
-    for _ in 0..500 {
+    let done = wait::until_some("the run has ended", async || {
         let done = called(&ann, "get_result", json!({"execution": run})).await;
         if done["structuredContent"]["answer"] == "It is over." {
-            return assert_eq!(done["structuredContent"]["rounds"][1]["stdout"], "42\n");
+            return Some(done);
         }
         let open = world.owner.get("/v1/approvals?state=pending").await;
         for question in open["items"].as_array().unwrap() {
             let path = format!("/v1/approvals/{}", question["id"].as_str().unwrap());
             world.owner.post(&path, json!({"decision": "allow"})).await;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("nothing came of it");
+        None
+    });
+    assert_eq!(done.await["structuredContent"]["rounds"][1]["stdout"], "42\n");
 }

@@ -1,5 +1,6 @@
 //! What an agent is shown: the tools that are built in, and those of the workspace that it may use.
 
+use crate::harness::wait;
 use crate::wire::{Stdio, asked, called};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
@@ -130,10 +131,14 @@ async fn a_change_of_the_list_is_announced_to_a_client_of_the_older_era() {
     });
     told.recv().unwrap();
     // The stream on which the server speaks by itself is opened beside the first requests.
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    add(&world, "fresh", json!({})).await;
-    let announced = tokio::time::timeout(std::time::Duration::from_secs(20), client).await;
-    let announced = announced.expect("nothing was announced").unwrap();
+    let mut number = 0;
+    wait::until("a change is announced", async || {
+        number += 1;
+        add(&world, &format!("fresh{number}"), json!({})).await;
+        client.is_finished()
+    })
+    .await;
+    let announced = client.await.unwrap();
     assert_eq!(announced["method"], "notifications/tools/list_changed", "{announced}");
 }
 

@@ -1,10 +1,11 @@
 //! `/mcp`: the same key, the same host and origin, and nothing for whoever has none.
 
+use crate::harness::wait;
 use crate::wire::{MODERN, answer, called, hello, modern, post};
 use crate::world::{Api, World};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn raw(api: &Api, body: &Value) -> RequestBuilder {
     api.request(Method::POST, "/mcp")
@@ -74,17 +75,10 @@ async fn t48_whoever_hangs_up_ends_the_run() {
     let owner = world.owner.clone();
     let call = tokio::spawn(async move { post(&owner, "tools/call", params, &json!({})).await });
     let running = async || world.owner.get("/v1/executions?status=running").await["items"].clone();
-    let began = Instant::now();
-    while running().await == json!([]) {
-        assert!(began.elapsed() < Duration::from_secs(10));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait::until("it runs", async || running().await != json!([])).await;
     call.abort();
-    let began = Instant::now();
-    while running().await != json!([]) {
-        assert!(began.elapsed() < Duration::from_secs(10), "it still runs");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let is_over = async || running().await == json!([]);
+    wait::within(Duration::from_secs(10), "it has ended", is_over).await;
     let last = world.owner.get("/v1/executions").await["items"][0].clone();
     assert_eq!(last["status"], "cancelled", "{last}");
 }
@@ -174,12 +168,9 @@ async fn t112_a_session_with_a_call_under_way_is_not_ended_for_another() {
     let [one, _idle] = [initialized(api, &json!({})).await, initialized(api, &json!({})).await];
     let call = |code: &str| json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "execute_python", "arguments": {"code": code}}});
     let running = async |count: usize| {
-        let began = Instant::now();
         let all = async || world.owner.get("/v1/executions?status=running").await["items"].clone();
-        while all().await.as_array().unwrap().len() != count {
-            assert!(began.elapsed() < Duration::from_secs(30));
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let run = async || all().await.as_array().unwrap().len() == count;
+        wait::until(&format!("{count} run"), run).await;
     };
     let calling = |session: String| {
         let (api, body) = (api.clone(), call("import time; time.sleep(15); 6 * 7"));

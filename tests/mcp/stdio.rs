@@ -1,6 +1,6 @@
 //! Standard input and output: the protocol and nothing else, for as long as the client is there.
 
-use crate::harness;
+use crate::harness::{self, soon, wait_blocking};
 use crate::wire::{Stdio, hello, modern};
 use crate::world::World;
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ fn much_output_is_told_in_fewer_messages_to_its_last_line() {
     let began = Instant::now();
     let id = client.begin("tools/call", with_progress(code));
     // It is slow, and what it does not take meanwhile is told at once.
-    std::thread::sleep(Duration::from_secs(2));
+    wait_blocking::slow_peer(Duration::from_secs(2));
     let told = told_of(&mut client, id);
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     let lines = told.iter().map(|message| message.split('\n').count()).sum::<usize>();
@@ -88,29 +88,22 @@ fn lines_that_come_slowly_are_told_one_by_one() {
 fn a_cancelled_call_is_stopped_and_a_client_that_goes_leaves_nothing_behind() {
     let mut client = Stdio::start(&[]);
     let session = client.call("create_session", json!({}))["structuredContent"]["session"].clone();
-    let slow = json!({"code": "import time\ntime.sleep(60)", "session": session});
-    let id = client.begin("tools/call", json!({"name": "execute_python", "arguments": slow}));
-    std::thread::sleep(Duration::from_millis(500));
+    let mut slow = with_progress("import time\nprint('on', flush=True)\ntime.sleep(60)");
+    slow["arguments"]["session"] = session.clone();
+    let id = client.begin("tools/call", slow.clone());
+    assert_eq!(client.receive()["params"]["message"], "on");
     let cancelled =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
     client.send(&cancelled);
-    let began = Instant::now();
-    loop {
-        // The session is busy until what ran in it has ended.
-        let next = client.call("execute_python", json!({"code": "6 * 7", "session": session}));
-        if next["structuredContent"]["result"] == 42 {
-            break;
-        }
-        assert!(began.elapsed() < Duration::from_secs(10), "{next}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    // The session is busy until what ran in it has ended.
+    let next = json!({"code": "6 * 7", "session": session});
+    assert!(soon(Duration::from_secs(10), || {
+        client.call("execute_python", next.clone())["structuredContent"]["result"] == 42
+    }));
     let (pid, home) = (client.process.id(), harness::data().join("mcp"));
     assert!(records(&home) > 0);
-    client.begin(
-        "tools/call",
-        json!({"name": "execute_python", "arguments": {"code": "import time\ntime.sleep(60)"}}),
-    );
-    std::thread::sleep(Duration::from_millis(300));
+    client.begin("tools/call", slow);
+    assert_eq!(client.receive()["params"]["message"], "on");
     let gone = Instant::now();
     assert_eq!(client.vanish(), Some(0));
     assert!(gone.elapsed() < Duration::from_secs(5), "{:?}", gone.elapsed());
@@ -197,14 +190,11 @@ fn records_of_one_that_was_killed_are_gone_after_the_next_start() {
     drop(client);
     assert!(left.exists(), "it was killed");
     // Younger ones may belong to somebody who is just starting.
-    std::thread::sleep(Duration::from_millis(2100));
+    let changed = std::time::SystemTime::now().checked_sub(Duration::from_secs(3)).unwrap();
+    fs::File::open(&left).unwrap().set_modified(changed).unwrap();
     let next = Stdio::start(&[]);
     // Another test that starts one may be about to remove them.
-    let began = Instant::now();
-    while left.exists() {
-        assert!(began.elapsed() < Duration::from_secs(5), "they are still there");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    assert!(soon(Duration::from_secs(5), || !left.exists()), "they are still there");
     let kept = own_records(next.process.id());
     assert!(kept.exists());
     assert_eq!(next.leave(), Some(0));

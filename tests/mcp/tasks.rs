@@ -1,9 +1,10 @@
 //! Runs that outlast a request, for clients that can come back.
 
+use crate::harness::wait;
 use crate::wire::{answer, post};
 use crate::world::World;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn tasks() -> Value {
     json!({"extensions": {"io.modelcontextprotocol/tasks": {}}})
@@ -33,15 +34,11 @@ async fn a_long_run_becomes_a_task_that_is_asked_for_later_also_after_a_restart(
         "{long}"
     );
     let id = long["taskId"].clone();
-    let began = Instant::now();
-    let task = loop {
+    let task = wait::until_some("the task has ended", async || {
         let task = ask(&world, "tasks/get", json!({"taskId": id})).await["result"].clone();
-        if task["status"] != "working" {
-            break task;
-        }
-        assert!(began.elapsed() < Duration::from_secs(20), "{task}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    };
+        (task["status"] != "working").then_some(task)
+    });
+    let task = task.await;
     assert_eq!(task["status"], "completed", "{task}");
     assert_eq!(task["result"]["structuredContent"]["result"], "done", "{task}");
     world.kill();
@@ -78,15 +75,10 @@ async fn a_task_is_cancelled_and_nobody_elses() {
     let foreign = answer(post(&ann, "tasks/cancel", json!({"taskId": id}), &tasks()).await).await;
     assert!(foreign.get("error").is_some(), "{foreign}");
     ask(&world, "tasks/cancel", json!({"taskId": id})).await;
-    let began = Instant::now();
-    loop {
-        let task = ask(&world, "tasks/get", json!({"taskId": id})).await["result"].clone();
-        if task["status"] == "cancelled" {
-            break;
-        }
-        assert!(began.elapsed() < Duration::from_secs(10), "{task}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let is_cancelled = async || {
+        ask(&world, "tasks/get", json!({"taskId": id})).await["result"]["status"] == "cancelled"
+    };
+    wait::within(Duration::from_secs(10), "the task is cancelled", is_cancelled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

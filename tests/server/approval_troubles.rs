@@ -2,6 +2,7 @@
 //! server is killed. Whatever happens, a call that waits has an end, and runs once or not at all.
 
 use crate::approvals::{Scene, approval_of, asking_tool};
+use crate::harness::wait;
 use crate::people::{Person, grant};
 use crate::world::{Api, World, events};
 use reqwest::{Method, Response};
@@ -44,7 +45,7 @@ async fn send_and_leave(world: &World, api: &Api, path: &str, body: &'static str
         .send()
         .await;
     assert!(sent.is_err(), "it was answered before it was kept");
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    wait::any_moment(Duration::from_millis(300)).await;
     held.execute_batch("ROLLBACK").unwrap();
 }
 
@@ -136,23 +137,6 @@ async fn a_call_whose_question_is_over_has_an_end_after_the_next_start() {
     assert_eq!(scene.settled(&open).await["value"], json!({"got": {"n": 2}}));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_question_that_nobody_answers_is_over_and_so_is_its_call() {
-    let scene = Scene::start(&["--approval-seconds", "1"]).await;
-    let record = scene.ask(json!({})).await;
-    tokio::time::sleep(Duration::from_millis(1200)).await;
-    let allow = Some(json!({"decision": "allow"}));
-    let refused = scene.world.owner.refused("POST", &approval_of(&record), allow).await;
-    assert_eq!(refused, (410, "approval.expired".into()));
-    // The server looks for such questions every half minute.
-    let path = format!("/v1/executions/{}/events", record["id"].as_str().unwrap());
-    let told = events(scene.agent.request(Method::GET, &path).send().await.unwrap()).await;
-    assert_eq!(told.last().unwrap().2["status"], "denied");
-    let ended = scene.settled(&record).await;
-    assert_eq!(ended["error"]["code"], "approval.expired");
-    assert_eq!(scene.world.owner.get(&approval_of(&record)).await["state"], "expired");
-}
-
 /// A call that was agreed to, in a session that is busy.
 async fn allowed_but_busy(scene: &Scene, files: Value) -> (String, Value) {
     let session = scene.agent.session().await;
@@ -179,7 +163,9 @@ async fn what_was_allowed_and_has_no_room_yet_can_be_cancelled_and_never_runs() 
     let cancelled = scene.agent.post(&cancel_of(&record), Value::Null).await;
     assert_eq!(cancelled["cancelled"], true);
     scene.agent.post(&free, Value::Null).await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
+    let is_unstarted = async || scene.agent.get(&path).await["started_at"].is_null();
+    wait::stays(Duration::from_millis(1500), "it is not started", is_unstarted).await;
     let ended = scene.settled(&record).await;
     assert_eq!((&ended["status"], &ended["started_at"]), (&json!("cancelled"), &Value::Null));
     let session = record["sandbox_id"].as_str().unwrap();
@@ -201,9 +187,8 @@ async fn what_waits_for_its_session_is_not_read_over_and_over() {
     let files = json!([{"name": "large.txt", "text": "x".repeat(SIZE)}]);
     let (free, record) = allowed_but_busy(&scene, files).await;
     let before = bytes_read(&scene.world);
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let read = bytes_read(&scene.world) - before;
-    assert!(read < SIZE as u64, "{read} bytes were read");
+    let is_unread = async || bytes_read(&scene.world) - before < SIZE as u64;
+    wait::stays(Duration::from_secs(2), "its file is not read", is_unread).await;
     scene.agent.post(&free, Value::Null).await;
     assert_eq!(scene.settled(&record).await["status"], "succeeded");
 }
@@ -214,9 +199,9 @@ async fn what_was_allowed_outlasts_a_database_without_room() {
     let record = scene.ask(json!({"n": 1})).await;
     cannot_become(&scene.world, "running");
     scene.answer(&record, json!({"decision": "allow"})).await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
     let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
-    assert_eq!(scene.agent.get(&path).await["status"], "waiting_approval");
+    let waits = async || scene.agent.get(&path).await["status"] == "waiting_approval";
+    wait::stays(Duration::from_millis(700), "it waits", waits).await;
     can_again(&scene.world);
     assert_eq!(scene.settled(&record).await["value"], json!({"got": {"n": 1}}));
 }
@@ -246,7 +231,7 @@ async fn everybody_who_listens_while_a_question_ends_hears_the_end() {
             .map(|number| {
                 let listen = scene.agent.request(Method::GET, &path);
                 tokio::spawn(async move {
-                    tokio::time::sleep(Duration::from_micros(number * 500)).await;
+                    wait::any_moment(Duration::from_micros(number * 500)).await;
                     let told = events(listen.send().await.unwrap()).await;
                     told.last().unwrap().2["status"].clone()
                 })

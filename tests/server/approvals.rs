@@ -1,5 +1,6 @@
 //! Calls that a person is asked about: bound to exactly what will run, and used once.
 
+use crate::harness::wait;
 use crate::world::{Api, World, events};
 use reqwest::Method;
 use rusqlite::Connection;
@@ -49,12 +50,16 @@ impl Scene {
 }
 
 pub(crate) async fn asking_tool(world: &World, name: &str) -> String {
+    asking_tool_of(&world.owner, name).await
+}
+
+pub(crate) async fn asking_tool_of(owner: &Api, name: &str) -> String {
     let tool = json!({
         "name": name, "description": "Asks before it runs.", "tool_type": "code_runner",
         "approval_action": "review",
         "configuration": {"type": "CodeRunner", "runtime": "python", "code": TOOL},
     });
-    world.owner.post("/v1/tools", tool).await["id"].as_str().unwrap().to_owned()
+    owner.post("/v1/tools", tool).await["id"].as_str().unwrap().to_owned()
 }
 
 pub(crate) fn approval_of(record: &Value) -> String {
@@ -63,15 +68,12 @@ pub(crate) fn approval_of(record: &Value) -> String {
 
 pub(crate) async fn settled(api: &Api, record: &Value) -> Value {
     let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
-    let began = Instant::now();
-    loop {
+    let settled = async || {
         let now = api.get(&path).await;
-        if !["waiting_approval", "queued", "running"].contains(&now["status"].as_str().unwrap()) {
-            return now;
-        }
-        assert!(began.elapsed() < Duration::from_secs(20), "still {}", now["status"]);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        let unsettled = ["waiting_approval", "queued", "running"];
+        (!unsettled.contains(&now["status"].as_str().unwrap())).then_some(now)
+    };
+    wait::until_some("the call has ended", settled).await
 }
 
 // proves W-054
@@ -82,9 +84,9 @@ async fn nothing_runs_before_somebody_agrees_and_then_exactly_that_runs() {
     let listed = scene.world.owner.get("/v1/approvals?state=pending").await;
     assert_eq!(listed["items"][0]["arguments"], json!({"n": 1}));
     assert_eq!(listed["items"][0]["code"], TOOL);
-    tokio::time::sleep(Duration::from_millis(300)).await;
     let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
-    assert_eq!(scene.agent.get(&path).await["status"], "waiting_approval");
+    let waits = async || scene.agent.get(&path).await["status"] == "waiting_approval";
+    wait::stays(Duration::from_millis(300), "it waits for an answer", waits).await;
     let answered = scene.answer(&record, json!({"decision": "allow", "reason": "fine"})).await;
     assert_eq!((&answered["state"], &answered["reason"]), (&json!("allowed"), &json!("fine")));
     let done = scene.settled(&record).await;
@@ -195,13 +197,11 @@ async fn a_stream_of_a_call_tells_the_question_the_answer_and_the_end() {
         .header("content-type", "application/json")
         .body("{}");
     let stream = tokio::spawn(async move { events(request.send().await.unwrap()).await });
-    let pending = loop {
+    let pending = wait::until_some("somebody is asked", async || {
         let listed = scene.world.owner.get("/v1/approvals?state=pending").await;
-        if let Some(pending) = listed["items"].get(0) {
-            break pending.clone();
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    };
+        listed["items"].get(0).cloned()
+    });
+    let pending = pending.await;
     let path = format!("/v1/approvals/{}", pending["id"].as_str().unwrap());
     scene.world.owner.post(&path, json!({"decision": "allow"})).await;
     let told = stream.await.unwrap();

@@ -7,11 +7,11 @@ use crate::borrowed::{
     IN_USE, INVALID, PAYROLL, PEEK, agent, at, confirm, integration, maker, payroll, reads,
     specification,
 };
+use crate::harness::wait;
 use crate::installs::silent_index;
 use crate::people::{FORBIDDEN, NOT_THERE, NOTHING, Person, change, grant, id, items, on, refused};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
-use std::time::Duration;
 
 const ALLOW: &str = "allow";
 const REVIEW: &str = "review";
@@ -220,17 +220,12 @@ async fn t148_a_name_that_a_deployment_under_way_has_is_not_freed_for_others_to_
         {"name": "function.toml", "text": "integrations = [\"way\"]\n"}]);
     let (api, body) = (owner.clone(), json!({"name": "f", "files": files}));
     let deployed = tokio::spawn(async move { api.call("POST", "/v1/functions", Some(body)).await });
-    let under_way = async {
-        loop {
-            let found = items(owner, "/v1/functions").await;
-            assert!(!deployed.is_finished(), "the index never answers: {found:?}");
-            if let Some(function) = found.into_iter().find(|it| it["status"] == "deploying") {
-                return function;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let function = tokio::time::timeout(Duration::from_secs(60), under_way).await.unwrap();
+    let function = wait::until_some("it is deployed", async || {
+        let found = items(owner, "/v1/functions").await;
+        assert!(!deployed.is_finished(), "the index never answers: {found:?}");
+        found.into_iter().find(|it| it["status"] == "deploying")
+    });
+    let function = function.await;
     let said = refused(owner, "DELETE", &at("integrations", &way), None, IN_USE).await;
     assert!(said.contains("function \"f\""), "{said}");
     // The harmless twin: without its index the deployment fails, and names nothing any more.

@@ -2,6 +2,7 @@
 //! use as well, and a name that somebody uses is not taken over. A maker has USAGE and MODIFY on the
 //! workspace, and nothing else.
 
+use crate::harness::wait;
 use crate::people::{
     FORBIDDEN, ME, NOT_THERE, Person, grant, id, items, on, refused, ungrant, workspace,
 };
@@ -482,10 +483,8 @@ async fn t99_the_environment_of_a_function_is_for_that_function_alone() {
     // The harmless twin: the function runs in it.
     let call = owner.post(&format!("{}/call", at("functions", &function)), json!({})).await;
     let record = format!("/v1/executions/{}", id(&call));
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while owner.get(&record).await["ended_at"].is_null() && std::time::Instant::now() < until {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let is_over = async || !owner.get(&record).await["ended_at"].is_null();
+    wait::until("the call has ended", is_over).await;
     assert_eq!(owner.get(&record).await["value"], "six");
 }
 

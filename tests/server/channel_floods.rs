@@ -1,5 +1,6 @@
 //! T68, T69, T71: what a sandbox writes on its control channel, and what its neighbours notice.
 
+use crate::harness::{cpu_ticks_below, wait};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
 use std::fs;
@@ -69,12 +70,15 @@ async fn notice(api: Api, enough: Arc<AtomicBool>) -> Noticed {
     noticed
 }
 
-async fn notice_for(api: &Api, time: Duration) -> Noticed {
-    let enough = Arc::new(AtomicBool::new(false));
-    let noticing = tokio::spawn(notice(api.clone(), Arc::clone(&enough)));
-    tokio::time::sleep(time).await;
-    enough.store(true, Ordering::Relaxed);
-    noticing.await.unwrap()
+/// What a neighbour notices while nothing else happens.
+async fn notice_calm(api: &Api) -> Noticed {
+    let mut calm = Noticed::default();
+    for _ in 0..10 {
+        let noticed = notice(api.clone(), Arc::new(AtomicBool::new(true))).await;
+        calm.health.extend(noticed.health);
+        calm.runs.extend(noticed.runs);
+    }
+    calm
 }
 
 /// What `attack` gives, and what a neighbour has noticed of it.
@@ -94,7 +98,7 @@ fn in_two_seconds(code: &str) -> Value {
 async fn t68_writers_on_the_channel_stop_neither_their_own_clock_nor_a_neighbour() {
     let world = World::start().await;
     let neighbour = world.principal("neighbour", &["USAGE"]).await;
-    let calm = notice_for(&neighbour, Duration::from_secs(3)).await;
+    let calm = notice_calm(&neighbour).await;
     // The cell itself says that all is well, as soon as it is read.
     let attack = in_two_seconds("write_frames(6, 0)\ntime.sleep(1)");
     let floods = async {
@@ -121,13 +125,14 @@ async fn t68_writers_on_the_channel_stop_neither_their_own_clock_nor_a_neighbour
 async fn t69_writers_on_the_channel_between_runs_hold_up_neither_the_next_run_nor_a_close() {
     let world = World::start().await;
     let neighbour = world.principal("neighbour", &["USAGE"]).await;
-    let calm = notice_for(&neighbour, Duration::from_secs(3)).await;
+    let calm = notice_calm(&neighbour).await;
     let session = async || {
         let session = world.owner.session().await;
         let begin = format!("{WRITERS}write_frames(6, 0.5)\nx = 41");
         assert_eq!(world.owner.run(&session, &begin).await["status"], "succeeded");
         // Then the channel is full, and all of them wait for somebody who reads.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let used = async || cpu_ticks_below(world.pid());
+        wait::at_rest(Duration::from_secs(1), "the writers", used).await;
         session
     };
     let (first, second) = (session().await, session().await);
@@ -149,9 +154,10 @@ async fn t69_writers_on_the_channel_between_runs_hold_up_neither_the_next_run_no
         let run = format!("/v1/sessions/{third}/execute");
         let running = world.owner.post(&run, json!({"code": "x + 1"}));
         let closing = async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            let path = format!("/v1/sessions/{third}");
+            wait::until("it runs", async || world.owner.get(&path).await["status"] == "busy").await;
             let asked = Instant::now();
-            world.owner.delete(&format!("/v1/sessions/{third}")).await;
+            world.owner.delete(&path).await;
             asked.elapsed()
         };
         tokio::join!(running, closing)
@@ -163,10 +169,12 @@ async fn t69_writers_on_the_channel_between_runs_hold_up_neither_the_next_run_no
 
     // The twin: a thread that shows something between two runs disturbs neither.
     let twin = world.owner.session().await;
-    let shows = "import threading, time\ndef show():\n    for n in range(50): display(n)\n\
+    let shows = "import threading, time\ndef show():\n    for n in range(50): display(n)\n    open('shown', 'w')\n\
                  t = threading.Timer(0.2, show); t.start(); x = 41";
     assert_eq!(world.owner.run(&twin, shows).await["status"], "succeeded");
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    let files = format!("/v1/sessions/{twin}/files");
+    let shown = async || world.owner.get(&files).await.to_string().contains("shown");
+    wait::until("the thread has shown everything", shown).await;
     let ran = world.owner.run(&twin, "t.join(); x + 1").await;
     assert_eq!((&ran["status"], &ran["value"]), (&json!("succeeded"), &json!(42)), "{ran}");
     world.owner.delete(&format!("/v1/sessions/{twin}")).await;
@@ -202,7 +210,7 @@ async fn t71_a_forged_value_costs_the_server_little_and_a_large_honest_one_arriv
         json!({"code": code, "limits": {"wall_ms": 55_000}})
     };
     // What the first runs leave behind is no part of it.
-    let calm = notice_for(&neighbour, Duration::from_secs(3)).await;
+    let calm = notice_calm(&neighbour).await;
     let (before, _) = memory(&world);
     let rows = |count: usize| format!("b'[' + b','.join([b'{{\"a\":1}}'] * {count}) + b']'");
     for (name, value, problem) in [
@@ -227,11 +235,8 @@ async fn t71_a_forged_value_costs_the_server_little_and_a_large_honest_one_arriv
         assert!(most < before + 96 * MIB, "{name}: {before} bytes, then {most}");
         noticed.is_not_far_from(&calm, name);
     }
-    let back = (0..30).any(|_| {
-        std::thread::sleep(Duration::from_secs(1));
-        memory(&world).0 < before + 64 * MIB
-    });
-    assert!(back, "{before} bytes, and now {:?}", memory(&world));
+    let is_back = async || memory(&world).0 < before + 64 * MIB;
+    wait::until("the memory is given back", is_back).await;
     // The twin.
     let honest = "[{'date': '2026-01-01', 'v': n + 0.5} for n in range(50_000)]";
     let ended = world.owner.execute(honest).await;

@@ -5,7 +5,7 @@
 mod answers;
 mod host;
 
-use crate::harness;
+use crate::harness::{self, wait};
 use crate::people::{Person, grant, id, on, workspace};
 use crate::world::{Api, World};
 use host::{Answer, Host, Journal, Seen, Vouching};
@@ -441,9 +441,8 @@ async fn a_function_that_asks_for_a_client_is_given_one_that_acts_as_whoever_cal
     let path = format!("/v1/functions/{}", id(&function));
     let call = owner.post(&format!("{path}/call"), json!({"data": {"ask": "which"}})).await;
     let call_path = format!("{path}/calls/{}", id(&call));
-    while owner.get(&call_path).await["status"] == "Running" {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let is_over = async || owner.get(&call_path).await["status"] != "Running";
+    wait::until("the call has ended", is_over).await;
     let response = owner.call("GET", &format!("{call_path}/response"), None).await.1;
     assert_eq!(response["response"], json!(["which", "pump-of-ann"]), "{response}");
     let reached = setting.reached("cognite.test");

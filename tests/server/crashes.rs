@@ -1,7 +1,7 @@
 //! `kill -9` at any moment: nothing that was acknowledged is lost, nothing runs twice, nothing is
 //! left behind.
 
-use crate::harness;
+use crate::harness::{self, wait, wait_blocking};
 use crate::world::World;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ async fn t61_a_kill_at_any_moment_loses_nothing_that_was_acknowledged() {
         let delay = Duration::from_micros(20_000 + (seed >> 40) % 400_000);
         let pid = rustix::process::Pid::from_raw(world.pid().cast_signed()).unwrap();
         let killer = tokio::task::spawn_blocking(move || {
-            std::thread::sleep(delay);
+            wait_blocking::any_moment(delay);
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         });
         let answered = work(&world, round).await;
@@ -125,19 +125,12 @@ async fn t62_sandboxes_die_with_the_server_and_what_ran_is_marked() {
         let record: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
         ids.push(record["id"].as_str().unwrap().to_owned());
     }
-    let began = Instant::now();
-    while processes_with(&word).len() < 20 {
-        assert!(began.elapsed() < Duration::from_secs(30), "they do not run");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait::until("all of them run", async || processes_with(&word).len() >= 20).await;
     // A process with the same word that is not a sandbox's must be left alone.
     let mut decoy = Command::new("sleep").arg("600").env("WORD", &word).spawn().unwrap();
     world.kill();
-    let killed = Instant::now();
-    while !processes_with(&word).is_empty() {
-        assert!(killed.elapsed() < Duration::from_secs(5), "{:?} are left", processes_with(&word));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let are_gone = async || processes_with(&word).is_empty();
+    wait::within(Duration::from_secs(5), "none of them is left", are_gone).await;
     world.again().await;
     for id in ids {
         let record = world.owner.get(&format!("/v1/executions/{id}")).await;
@@ -157,9 +150,8 @@ async fn an_orderly_stop_lets_what_runs_end_and_loses_nothing() {
     let slow = world.owner.clone();
     let running = tokio::spawn(async move { slow.execute("import time\ntime.sleep(1)\n42").await });
     let path = "/v1/executions?status=running";
-    while world.owner.get(path).await["items"].as_array().unwrap().is_empty() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let runs = async || !world.owner.get(path).await["items"].as_array().unwrap().is_empty();
+    wait::until("it runs", runs).await;
     assert_eq!(world.stop().await, Some(0));
     assert_eq!(running.await.unwrap()["value"], 42);
     world.again().await;
@@ -253,23 +245,20 @@ async fn t124_a_stop_waits_once_and_its_clients_are_answered_meanwhile() {
         endless.call("POST", "/v1/execute", Some(code)).await
     });
     let running = "/v1/executions?status=running";
-    while world.owner.get(running).await["items"].as_array().unwrap().len() < 2 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let run = async || world.owner.get(running).await["items"].as_array().unwrap().len() == 2;
+    wait::until("both run", run).await;
     let ready = world.owner.call("GET", "/readyz", None).await;
     assert_eq!((ready.0, &ready.1["status"]), (200, &json!("ready")), "{ready:?}");
     // Connections of its own: an idle one of before may be closed at any time.
     let (client, began) = (world.api(&world.owner.key), Instant::now());
     let stopping = tokio::spawn(async move { (world.stop().await, world) });
-    loop {
+    let is_draining = async || {
         let (status, told) = client.call("GET", "/readyz", None).await;
-        if told["status"] == "draining" {
-            assert_eq!(status, 503);
-            break;
-        }
-        assert!(began.elapsed() < DRAIN, "it does not say that it stops: {told}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        let is_draining = told["status"] == "draining";
+        assert!(!is_draining || status == 503, "{status}");
+        is_draining
+    };
+    wait::within(DRAIN, "it says that it stops", is_draining).await;
     let (status, refused) = client.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
     assert_eq!((status, &refused["status"]), (503, &json!(503)), "{refused}");
     assert_eq!(client.get("/healthz").await["status"], "stopping");

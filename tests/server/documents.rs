@@ -1,5 +1,6 @@
 //! Documents that people bring, how they get into sandboxes, and how long they stay.
 
+use crate::harness::wait;
 use crate::world::{Api, World, printed};
 use reqwest::Method;
 use reqwest::multipart::{Form, Part};
@@ -167,8 +168,9 @@ async fn a_document_is_deleted_whole_although_nobody_waits_until_it_is() {
         let delete = world.owner.request(Method::DELETE, &path).send();
         let _ = tokio::time::timeout(Duration::from_micros(500 + 200 * round), delete).await;
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let rows = world.owner.get("/v1/documents").await["items"].as_array().unwrap().len();
+    let rows = async || world.owner.get("/v1/documents").await["items"].as_array().unwrap().len();
+    let left = async || (rows().await, world.blobs());
+    let (rows, blobs) = wait::at_rest(Duration::from_secs(1), "the documents", left).await;
     assert!(rows < names.len(), "none was deleted");
-    assert_eq!(world.blobs(), rows, "no bytes without a row");
+    assert_eq!(blobs, rows, "no bytes without a row");
 }

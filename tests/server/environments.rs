@@ -1,6 +1,6 @@
 //! Environments that the operator of a server adds, and everybody uses by their names.
 
-use crate::harness;
+use crate::harness::{self, wait};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -117,9 +117,11 @@ async fn the_last_order_stays_however_long_the_one_before_takes() {
     begin(owner, "six==1.16.0\nidna\npackaging\n").await;
     let (status, made) = put(owner, "").await;
     assert_eq!((status, &made["packages"]), (201, &json!([])), "{made}");
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let shown = owner.get(MINE).await;
-    assert_eq!((&shown["status"], &shown["packages"]), (&json!("ready"), &json!([])), "{shown}");
+    let is_last = async || {
+        let shown = owner.get(MINE).await;
+        shown["status"] == "ready" && shown["packages"] == json!([])
+    };
+    wait::stays(Duration::from_secs(3), "the last order is served", is_last).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,8 +131,8 @@ async fn what_is_removed_while_it_is_built_does_not_come_back() {
     begin(owner, "six==1.16.0").await;
     let (status, answer) = owner.call("DELETE", MINE, None).await;
     assert_eq!(status, 204, "{answer}");
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(owner.call("GET", MINE, None).await.0, 404);
+    let is_gone = async || owner.call("GET", MINE, None).await.0 == 404;
+    wait::stays(Duration::from_secs(3), "it is gone", is_gone).await;
 }
 
 /// As another program would that has not tried whether it starts.
@@ -150,41 +152,35 @@ async fn a_definition_that_has_become_one_that_does_not_start_is_told() {
     let owner = &world.owner;
     put(owner, "six==1.16.0").await;
     preload(&world, "not_there");
-    let told = async |wanted: bool| {
-        for _ in 0..100 {
+    let status_once_told = async |wanted: bool| {
+        let told = async || {
             assert_eq!(version(owner).await, "1.16.0");
             let shown = owner.get(MINE).await;
             let message = shown["error"]["message"].as_str().unwrap_or_default();
-            if message.contains("not_there") == wanted {
-                return shown["status"].clone();
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        json!("never")
+            (message.contains("not_there") == wanted).then(|| shown["status"].clone())
+        };
+        wait::until_some(&format!("it is told: {wanted}"), told).await
     };
-    assert_eq!(told(true).await, "ready");
+    assert_eq!(status_once_told(true).await, "ready");
     preload(&world, "six");
-    assert_ne!(told(false).await, "never");
+    status_once_told(false).await;
     let loaded = json!({"code": "import sys; 'six' in sys.modules", "environment": "mine"});
-    for _ in 0..100 {
-        if owner.post("/v1/execute", loaded.clone()).await["value"] == true {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("the old one still serves");
+    let is_served = async || owner.post("/v1/execute", loaded.clone()).await["value"] == true;
+    wait::until("the new one serves", is_served).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_wait_asks_again() {
     let world = World::with_own_environments().await;
-    let mut shown = begin(&world.owner, "six==1.16.0").await;
-    while shown["status"] == "building" {
-        assert!(shown["progress"].is_string(), "{shown}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        shown = world.owner.get(MINE).await;
-    }
-    assert_eq!(shown["status"], "ready");
+    let begun = begin(&world.owner, "six==1.16.0").await;
+    assert!(begun["progress"].is_string(), "{begun}");
+    let built = wait::until_some("it is built", async || {
+        let shown = world.owner.get(MINE).await;
+        let is_building = shown["status"] == "building";
+        assert!(!is_building || shown["progress"].is_string(), "{shown}");
+        (!is_building).then_some(shown)
+    });
+    assert_eq!(built.await["status"], "ready");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,13 +227,7 @@ async fn what_another_program_builds_in_the_same_place_is_served_soon() {
     let mut build = harness::belljar(&["env", "build", file.to_str().unwrap(), "--data", place]);
     let built = tokio::task::spawn_blocking(move || build.output().unwrap()).await.unwrap();
     assert!(built.status.success(), "{}", harness::stderr(&built));
-    for _ in 0..100 {
-        if version(owner).await == "1.17.0" {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("the old one still serves");
+    wait::until("the new one serves", async || version(owner).await == "1.17.0").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

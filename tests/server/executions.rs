@@ -1,5 +1,6 @@
 //! Executions over REST: finished, streamed, asynchronous, cancelled, and never twice.
 
+use crate::harness::wait;
 use crate::world::{World, events, printed};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -107,16 +108,12 @@ async fn t60_whoever_goes_away_frees_the_place_and_cancel_works_too() {
 }
 
 async fn place_is_free(world: &World) {
-    let began = Instant::now();
-    loop {
+    let is_free = async || {
         let (status, _) = world.owner.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
-        if status == 200 {
-            return;
-        }
-        assert_eq!(status, 429);
-        assert!(began.elapsed() < Duration::from_secs(5), "the place is still taken");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        assert!(status == 200 || status == 429, "{status}");
+        status == 200
+    };
+    wait::within(Duration::from_secs(5), "the place is free", is_free).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Secrets that are variables: for code that runs as somebody who may use them, by an integration that
 //! allows them, and taken out of what comes back.
 
+use crate::harness::wait;
 use crate::people::{Person, change, grant, id, on, ungrant, workspace};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
@@ -241,12 +242,8 @@ async fn what_is_somebodys_own_is_not_told_to_the_author_of_what_they_call() {
     let calls = format!("/v1/functions/{}/call", id(&function));
     let called = ann.post(&calls, json!({})).await;
     let at = format!("/v1/executions/{}", id(&called));
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    let mut record = ann.get(&at).await;
-    while record["ended_at"].is_null() && std::time::Instant::now() < until {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        record = ann.get(&at).await;
-    }
+    let over = async || Some(ann.get(&at).await).filter(|record| !record["ended_at"].is_null());
+    let record = wait::until_some("the call has ended", over).await;
     assert_eq!(record["value"], "enon", "{record}");
     assert_eq!(seen(&ann, &["all"]).await, "of-ann-alone", "her own code has it");
 }

@@ -1,7 +1,7 @@
 //! When the machine gives out: no room on the disk, no descriptors left. Refusals have names, the
 //! server stays, and goes on when there is room again.
 
-use crate::harness;
+use crate::harness::{self, wait};
 use crate::raw;
 use crate::world::{Api, World, blobs};
 use reqwest::Method;
@@ -18,8 +18,7 @@ use tempfile::TempDir;
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    #[expect(clippy::print_stderr, reason = "a test that shows nothing says so")]
-    fn new(kib: usize) -> Option<Self> {
+    fn new(kib: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let size = format!("size={kib}k");
         let mount = Command::new("mount")
@@ -27,12 +26,8 @@ impl SmallDisk {
             .arg(directory.path())
             .output()
             .unwrap();
-        if !mount.status.success() {
-            assert!(!rustix::process::geteuid().is_root(), "{}", harness::stderr(&mount));
-            eprintln!("not shown here: only root can mount a small disk");
-            return None;
-        }
-        Some(Self(directory))
+        assert!(mount.status.success(), "{}", harness::stderr(&mount));
+        Self(directory)
     }
 
     fn path(&self) -> &Path {
@@ -77,8 +72,9 @@ fn no_panic(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(test_as_root), ignore = "only root can mount a small disk")]
 async fn t63_a_full_disk_is_said_and_forgotten_when_there_is_room() {
-    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let disk = SmallDisk::new(12 * 1024);
     let mut world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
     world.owner.execute("1").await;
     let filler = disk.fill(64);
@@ -106,15 +102,8 @@ async fn t63_a_full_disk_is_said_and_forgotten_when_there_is_room() {
     fs::remove_file(filler).unwrap();
     assert_eq!(world.owner.execute("40 + 2").await["value"], 42);
     assert_eq!(upload(&world.owner, 1024 * 1024).await.0, 201);
-    let began = Instant::now();
-    loop {
-        let left = world.owner.get("/v1/executions?status=running").await;
-        if left["items"] == json!([]) {
-            break;
-        }
-        assert!(began.elapsed() < Duration::from_secs(40), "they have no end: {left}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    let running = async || world.owner.get("/v1/executions?status=running").await["items"].clone();
+    wait::until("all of them have ended", async || running().await == json!([])).await;
     let staged = fs::read_dir(disk.path().join("db/staging")).unwrap().count();
     assert_eq!(staged, 0, "nothing of what was refused is left");
     assert_eq!(blobs(disk.path()), files + 1, "no bytes without a row");
@@ -123,8 +112,9 @@ async fn t63_a_full_disk_is_said_and_forgotten_when_there_is_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(test_as_root), ignore = "only root can mount a small disk")]
 async fn t63_what_ran_on_a_full_disk_does_not_ask_to_be_sent_again() {
-    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let disk = SmallDisk::new(12 * 1024);
     let world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
     let session = world.owner.post("/v1/sessions", json!({})).await;
     let path = format!("/v1/sessions/{}/execute", session["sandbox_id"].as_str().unwrap());
@@ -150,8 +140,9 @@ async fn t63_what_ran_on_a_full_disk_does_not_ask_to_be_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(test_as_root), ignore = "only root can mount a small disk")]
 async fn t63_a_conversation_goes_on_when_its_end_found_no_room() {
-    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let disk = SmallDisk::new(12 * 1024);
     let world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
     let chat = json!({"key": "chat"});
     let first = world.owner.post("/v1/sessions", chat.clone()).await;
@@ -169,8 +160,9 @@ async fn t63_a_conversation_goes_on_when_its_end_found_no_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(test_as_root), ignore = "only root can mount a small disk")]
 async fn t63_a_session_that_ends_while_there_is_no_room_is_marked_when_there_is() {
-    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let disk = SmallDisk::new(12 * 1024);
     let world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
     let other = format!("/v1/sessions/{}", world.owner.session().await);
     let short = world.owner.post("/v1/sessions", json!({"idle_seconds": 2})).await;
@@ -178,23 +170,19 @@ async fn t63_a_session_that_ends_while_there_is_no_room_is_marked_when_there_is(
     let filler = disk.fill(0);
     let change = || Some(json!({"name": "n".repeat(100)}));
     while world.owner.call("PATCH", &other, change()).await.0 == 200 {}
-    let began = Instant::now();
-    while world.owner.get(&path).await["status"] != "expired" {
-        assert!(began.elapsed() < Duration::from_secs(20), "it does not end");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    fs::remove_file(filler).unwrap();
+    wait::until("it ends", async || world.owner.get(&path).await["status"] == "expired").await;
     // A list looks at what is written down.
-    while world.owner.get("/v1/sessions?status=expired").await["items"] == json!([]) {
-        assert!(began.elapsed() < Duration::from_secs(40), "it is not marked");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let marked = async || world.owner.get("/v1/sessions?status=expired").await["items"].clone();
+    let is_unmarked = async || marked().await == json!([]);
+    wait::stays(Duration::from_secs(1), "there is no room to mark it", is_unmarked).await;
+    fs::remove_file(filler).unwrap();
+    wait::until("it is marked", async || marked().await != json!([])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(test_as_root), ignore = "only root can mount a small disk")]
 async fn t63_records_that_cannot_be_written_are_said_at_the_start() {
-    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let disk = SmallDisk::new(12 * 1024);
     let mut world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
     world.stop().await;
     let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(disk.path()).status();
@@ -252,15 +240,8 @@ async fn t63_without_descriptors_requests_are_refused_and_later_served() {
     let document = kept.post("/v1/documents", FORM, FILE).await;
     assert!(document.0 == 201 || typed(&document) == "database.unavailable", "{document:?}");
     rustix::process::prlimit(Some(pid), Resource::Nofile, usual).unwrap();
-    let began = Instant::now();
-    loop {
-        let told = kept.post("/v1/execute", json, "{\"code\": \"1\"}").await;
-        if told.0 == 200 {
-            break;
-        }
-        assert!(began.elapsed() < Duration::from_secs(10), "{told:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let serves = async || kept.post("/v1/execute", json, "{\"code\": \"1\"}").await.0 == 200;
+    wait::within(Duration::from_secs(10), "it serves again", serves).await;
     assert_eq!(upload(&world.owner, 10).await.0, 201);
     no_panic(&world);
 }
@@ -272,20 +253,17 @@ fn probes(database: &Path) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(test_as_root), ignore = "only root can mount a small disk")]
 async fn t123_a_server_that_cannot_keep_anything_lives_and_is_not_ready() {
-    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let disk = SmallDisk::new(12 * 1024);
     let world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
     let nobody = world.api("");
     let ready = async |wanted: u16| {
-        let began = Instant::now();
-        loop {
+        let told = async || {
             let told = nobody.call("GET", "/readyz", None).await;
-            if told.0 == wanted {
-                return told.1;
-            }
-            assert!(began.elapsed() < Duration::from_secs(60), "{told:?}");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+            (told.0 == wanted).then_some(told.1)
+        };
+        wait::until_some(&format!("/readyz answers {wanted}"), told).await
     };
     let all = json!({"status": "ready", "database": "ok", "disk": "ok", "sandboxes": "ok"});
     assert_eq!(ready(200).await, all);

@@ -1,5 +1,6 @@
 //! Clients that send too much, too many or never enough: they are refused with a reason, and nobody else waits.
 
+use crate::harness::wait;
 use crate::raw::{Answer, Kept, authority, connect, request, send};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
@@ -110,11 +111,9 @@ async fn t108_bodies_of_one_key_that_never_end_are_bounded_and_other_keys_have_r
     );
     assert_eq!(other.execute("6 * 7").await["value"], 42);
     drop(unfinished);
-    let began = Instant::now();
-    while world.owner.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await.0 != 200 {
-        assert!(began.elapsed() < SOON * 4, "room comes back");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let code = || Some(json!({"code": "1"}));
+    let has_room = async || world.owner.call("POST", "/v1/execute", code()).await.0 == 200;
+    wait::within(SOON * 4, "room comes back", has_room).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,11 @@
 //! Functions: deployed apart from agents, with packages, memory and time of their own, and called by
 //! people and by tools.
 
+use crate::harness::wait;
 use crate::people::{FORBIDDEN, NOT_THERE, Person, id, items};
 use crate::site::{RESOLVED, Site};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
 
 const ECHO: &str = "def handle(data): return data";
 const SIX: &str = "import six\ndef handle(data):\n    return {'six': six.__version__, **data}\n";
@@ -24,15 +24,8 @@ async fn deploy(who: &Api, name: &str, files: &[(&str, &str)]) -> String {
 /// The call when it is over.
 async fn ended(who: &Api, function: &str, call: &Value) -> Value {
     let path = format!("/v1/functions/{function}/calls/{}", id(call));
-    let began = Instant::now();
-    loop {
-        let call = who.get(&path).await;
-        if call["status"] != "Running" {
-            return call;
-        }
-        assert!(began.elapsed() < Duration::from_secs(60), "{call}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let over = async || Some(who.get(&path).await).filter(|call| call["status"] != "Running");
+    wait::until_some("the call has ended", over).await
 }
 
 async fn call(who: &Api, function: &str, data: Value) -> (Value, Value) {
@@ -362,11 +355,8 @@ async fn a_call_can_be_cancelled_and_one_that_a_crash_has_cut_off_is_over() {
     let path = format!("/v1/functions/{function}");
     let first = world.owner.post(&format!("{path}/call"), json!({})).await;
     let place = format!("{path}/calls/{}", id(&first));
-    let began = Instant::now();
-    while items(&world.owner, &format!("{place}/logs")).await.is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(60), "it prints nothing");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let logs = format!("{place}/logs");
+    wait::until("it prints", async || !items(&world.owner, &logs).await.is_empty()).await;
     let cancelled = world.owner.post(&format!("{place}/cancel"), json!({})).await;
     assert_eq!(cancelled["cancelled"], true);
     let over = ended(&world.owner, &function, &first).await;

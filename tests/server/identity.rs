@@ -8,7 +8,7 @@ use crate::world::{Api, World};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Runs something, if it may.
 async fn run(who: &Api) -> Result<(), Problem> {
@@ -119,18 +119,6 @@ async fn a_lost_key_is_refused_at_once_and_another_one_is_not() {
     assert_eq!(ann.get(ME).await["name"], "ann");
     world.owner.delete(&ann.key_path()).await;
     refused(&ann, "GET", ME, None, UNKNOWN).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_ends_when_its_time_is_over() {
-    let world = World::start().await;
-    let soon = (chrono::Utc::now() + Duration::from_secs(5)).to_rfc3339();
-    let key = world.owner.post("/v1/keys", json!({"name": "short", "expires_at": soon})).await;
-    let short = world.api(key["secret"].as_str().unwrap());
-    short.get(ME).await;
-    tokio::time::sleep(Duration::from_millis(5_100)).await;
-    refused(&short, "GET", ME, None, UNKNOWN).await;
-    world.owner.get(ME).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Packages that code installs into the session of an agent: who may, which ones, and for how long.
 //! What is installed comes from the real index.
 
-use crate::harness;
+use crate::harness::{self, wait};
 use crate::world::{Api, OrdinaryUser, World, printed};
 use serde_json::{Value, json};
 use std::net::TcpListener;
@@ -302,10 +302,9 @@ async fn nobody_sees_or_lists_the_packages_of_another_session() {
 
 /// Where sandbox and server are the same user, only the mode of the directory keeps them apart.
 #[tokio::test(flavor = "multi_thread")]
+// For an ordinary user, the test above is about one.
+#[cfg_attr(not(test_as_root), ignore = "only root can become one")]
 async fn nor_where_the_server_is_started_by_an_ordinary_user() {
-    if !rustix::process::geteuid().is_root() {
-        return; // the test before this one has shown it
-    }
     let user = OrdinaryUser::new();
     let definition = user.home.path().join("open.toml");
     std::fs::write(&definition, "name = \"open\"\nindex = \"pypi\"\n").unwrap();
@@ -355,12 +354,7 @@ async fn an_install_that_hangs_can_be_interrupted_and_the_session_goes_on() {
     world.owner.run(&session, "x = 1").await;
     let (api, id) = (world.owner.clone(), session.clone());
     let hangs = tokio::spawn(async move { api.run(&id, "%pip install six").await });
-    let started = async {
-        while programs_of(&world).is_empty() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), started).await.unwrap();
+    wait::until("it installs", async || !programs_of(&world).is_empty()).await;
     let asked = Instant::now();
     world.owner.post(&format!("/v1/sessions/{session}/interrupt"), json!({})).await;
     let interrupted = hangs.await.unwrap();

@@ -2,6 +2,7 @@
 //! signs tokens with them. Signatures are made here with the cryptography itself and not with the
 //! library that checks them.
 
+use crate::harness::wait;
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
@@ -239,6 +240,6 @@ async fn keys_of(State(told): State<Shared>) -> (StatusCode, String) {
         told.asked += 1;
         told.clone()
     };
-    tokio::time::sleep(told.thinks).await;
+    wait::slow_peer(told.thinks).await;
     (StatusCode::OK, json!({"keys": told.keys}).to_string())
 }

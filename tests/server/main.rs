@@ -15,6 +15,7 @@ mod calls;
 mod catalog;
 mod channel_floods;
 mod clients;
+mod clocked;
 mod crashes;
 mod document;
 mod documents;

@@ -1,6 +1,7 @@
 //! Whom code may talk to: network rules, integrations, and what is written down of each attempt. What
 //! is talked to are real servers on loopback, which rules have to name.
 
+use crate::harness::wait;
 use crate::people::{Person, grant, id, ungrant, workspace};
 use crate::site::{RESOLVED, Site, read};
 use crate::world::{Api, World};
@@ -187,11 +188,13 @@ async fn what_is_changed_is_felt_by_the_next_connection_of_a_session_that_runs()
     // A reset that is refused leaves everything as it was.
     let busy = {
         let (api, id) = (api.clone(), session.clone());
-        tokio::spawn(async move { api.run(&id, "import time; time.sleep(2)").await })
+        tokio::spawn(async move { api.run(&id, "import time; time.sleep(60)").await })
     };
-    let reset = format!("/v1/sessions/{session}/reset");
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    let path = format!("/v1/sessions/{session}");
+    wait::until("it runs", async || api.get(&path).await["status"] == "busy").await;
+    let reset = format!("{path}/reset");
     assert_eq!(api.refused("POST", &reset, Some(json!({}))).await.1, "session.busy");
+    api.post(&format!("{path}/interrupt"), json!({})).await;
     busy.await.unwrap();
     assert_eq!(reads().await["network"][0]["host"], "site.test");
 

@@ -1,6 +1,7 @@
 //! Tokens of an issuer that the operator trusts: good for whom they name and nobody else, and never
 //! for more than was granted here.
 
+use crate::harness::wait;
 use crate::issuer::{Issuer, SigningKey, encoded, message};
 use crate::people::{
     FORBIDDEN, ME, Person, UNKNOWN, change, grant, id, items, refused, role, workspace,
@@ -464,11 +465,8 @@ async fn without_its_issuer_a_token_cannot_be_checked_and_a_key_can() {
 
 /// Waits until the issuer is asked again.
 async fn until_good(token: &Api) {
-    let began = Instant::now();
-    while token.call("GET", ME, None).await.0 != 200 {
-        assert!(began.elapsed() < Duration::from_secs(8), "the issuer is not asked again");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let is_good = async || token.call("GET", ME, None).await.0 == 200;
+    wait::within(Duration::from_secs(8), "the issuer is asked again", is_good).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! Much output: what it costs the server, how it is kept and read, and what operators allow.
 
+use crate::harness::wait;
 use crate::raw::{authority, connect};
 use crate::world::{Api, World, events, parse_events, printed};
 use reqwest::Method;
@@ -44,16 +45,8 @@ fn memory(world: &World, field: &str) -> u64 {
 
 /// That the server has given back what it took, but for `more` bytes.
 async fn gives_back(world: &World, before: u64, more: u64) {
-    let over = Instant::now();
-    loop {
-        let now = memory(world, "RssAnon");
-        if now <= before + more {
-            return;
-        }
-        let (before, now) = (before / MIB, now / MIB);
-        assert!(over.elapsed() < Duration::from_secs(30), "{before} MiB before, {now} MiB now");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    let what = format!("it has at most {} MiB more than {} MiB", more / MIB, before / MIB);
+    wait::until(&what, async || memory(world, "RssAnon") <= before + more).await;
 }
 
 fn dropped(record: &Value) -> u64 {
@@ -136,10 +129,9 @@ async fn t76_streams_and_records_that_nobody_reads_cost_little() {
         assert_eq!(&begin, b"HTTP/1.1 200");
         unread.push(stream);
     }
-    // What was read for them would be there within this; it is no wait for them.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let now = memory(&world, "RssAnon");
-    assert!(now < before + UNREAD as u64 * 4 * MIB, "{} MiB, {} MiB", before / MIB, now / MIB);
+    // What was read for them would be there within this.
+    let is_bounded = async || memory(&world, "RssAnon") < before + UNREAD as u64 * 4 * MIB;
+    wait::stays(Duration::from_secs(2), "unread answers take little memory", is_bounded).await;
     // One who reads gets everything, and one who comes back what was missing.
     let path = format!("/v1/executions/{id}/events");
     let all = world.owner.request(Method::GET, &path).timeout(PATIENCE).send().await.unwrap();
@@ -176,9 +168,8 @@ async fn t76_a_slow_listener_of_a_run_reads_the_rest_from_its_record() {
     let mut answer = begun.send().await.unwrap();
     let id = answer.headers()["location"].to_str().unwrap().to_owned();
     let mut heard = answer.chunk().await.unwrap().unwrap().to_vec();
-    while world.owner.get(&id).await["ended_at"].is_null() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let is_over = async || !world.owner.get(&id).await["ended_at"].is_null();
+    wait::within(PATIENCE, "the run has ended", is_over).await;
     while let Some(piece) = answer.chunk().await.unwrap() {
         heard.extend_from_slice(&piece);
     }
@@ -335,11 +326,8 @@ async fn t79_one_workspace_cannot_take_all_of_the_memory_for_output() {
         serde_json::from_slice(&held.send().await.unwrap().bytes().await.unwrap()).unwrap();
     let path = format!("/v1/executions/{}", held["id"].as_str().unwrap());
     // Once its share is used up, the flood is dropped, which the server says in its counters.
-    let full = Instant::now();
-    while output_in_memory(&world).await < 31 * MIB {
-        assert!(full.elapsed() < PATIENCE, "{}", output_in_memory(&world).await);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let is_full = async || output_in_memory(&world).await >= 31 * MIB;
+    wait::within(PATIENCE, "the budget is used up", is_full).await;
     let (_, same) = run(&world.owner, &prints(2_000_000), limits(16 * MIB)).await;
     assert!(dropped(&same) > 0 && says_budget(&same), "{:?}", same["warnings"]);
     assert!(!printed(&same).is_empty(), "the first of it is never refused");
@@ -353,9 +341,8 @@ async fn t79_one_workspace_cannot_take_all_of_the_memory_for_output() {
         other["warnings"]
     );
     world.owner.post(&format!("{path}/cancel"), json!({})).await;
-    while world.owner.get(&path).await["ended_at"].is_null() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let is_over = async || !world.owner.get(&path).await["ended_at"].is_null();
+    wait::until("the flood has ended", is_over).await;
     let (_, after) = run(&world.owner, &prints(2_000_000), limits(16 * MIB)).await;
     assert_eq!((printed(&after).len(), dropped(&after)), (2_000_000, 0), "{:?}", after["warnings"]);
 }
@@ -377,9 +364,8 @@ async fn t79_large_values_are_counted_and_small_ones_are_never_dropped() {
         .header("prefer", "respond-async")
         .body(json!({"code": flood, "limits": limits(64 * MIB)}).to_string());
     assert_eq!(held.send().await.unwrap().status(), 202);
-    while output_in_memory(&world).await < 15 * MIB {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let is_full = async || output_in_memory(&world).await >= 15 * MIB;
+    wait::within(PATIENCE, "the share is used up", is_full).await;
     let (_, beside) = run(&world.owner, large, wide).await;
     assert!(beside["value"].is_null() && says_budget(&beside), "{:?}", beside["warnings"]);
     assert_eq!(beside["status"], "succeeded");
@@ -394,16 +380,11 @@ async fn t79_large_values_are_counted_and_small_ones_are_never_dropped() {
         (429, true)
     );
     world.owner.post(&format!("/v1/sessions/{session}/interrupt"), json!({})).await;
-    let patience = Instant::now();
-    loop {
+    let again = wait::until_some("there is room for the answer", async || {
         let (status, again) = world.owner.call("GET", &path, None).await;
-        if status == 200 {
-            assert_eq!(again["value"], alone["value"]);
-            break;
-        }
-        assert!(patience.elapsed() < PATIENCE, "{again}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        (status == 200).then_some(again)
+    });
+    assert_eq!(again.await["value"], alone["value"]);
 }
 
 /// As a tree in memory it takes some forty times its text.

@@ -1,12 +1,12 @@
 //! More than there is room for: everybody is answered, nothing is lost, nothing runs twice.
 
-use crate::harness;
+use crate::harness::{self, wait};
 use crate::world::{Api, World};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Ten times what eight sandboxes and eight that wait have room for.
 const BURST: usize = 160;
@@ -45,15 +45,11 @@ async fn records(api: &Api) -> Vec<Value> {
 }
 
 async fn recovers(api: &Api) {
-    let over = Instant::now();
-    loop {
+    let serves = async || {
         let (status, _, answer) = one(api.clone(), 0).await;
-        if status == 200 && answer["status"] == "succeeded" {
-            return;
-        }
-        assert!(over.elapsed() < RECOVERY, "{status} {answer}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        status == 200 && answer["status"] == "succeeded"
+    };
+    wait::within(RECOVERY, "it serves again", serves).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +93,8 @@ async fn t64_a_zygote_that_dies_in_a_burst_is_replaced() {
     let world = World::with(&ROOM).await;
     let [zygote] = zygotes(world.pid())[..] else { panic!("there is no zygote") };
     let kill = async {
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        let ended = async || !records(&world.owner).await.is_empty();
+        wait::until("the burst has begun", ended).await;
         let zygote = rustix::process::Pid::from_raw(zygote.cast_signed()).unwrap();
         rustix::process::kill_process(zygote, rustix::process::Signal::KILL).unwrap();
     };
@@ -138,15 +135,32 @@ async fn a_key_that_asks_too_much_is_told_when_to_come_again_and_others_do_not_n
     }
     assert!(statuses.iter().filter(|status| **status == 200).count() >= 6, "{statuses:?}");
     assert!(statuses.contains(&429), "{statuses:?}");
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let busy = [1, 2].map(|number| tokio::spawn(one(slow.clone(), number)));
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let refused = slow.refused("GET", "/v1/principals/me", None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_asks_for_too_much_at_once_is_told_so_and_others_do_not_notice() {
+    let world = World::start().await;
+    let made = world.owner.post("/v1/keys", json!({"name": "narrow", "concurrency": 2})).await;
+    let narrow = world.api(made["secret"].as_str().unwrap());
+    let busy = [1, 2].map(|_| {
+        let api = narrow.clone();
+        tokio::spawn(async move { api.execute("import time\ntime.sleep(60)").await })
+    });
+    let running = async || {
+        let page = world.owner.get("/v1/executions?status=running").await;
+        page["items"].as_array().unwrap().clone()
+    };
+    wait::until("both run", async || running().await.len() == 2).await;
+    let refused = narrow.refused("GET", "/v1/principals/me", None).await;
     assert_eq!(refused, (429, "rate.exceeded".to_owned()));
-    for one in busy {
-        assert_eq!(one.await.unwrap().0, 200);
+    for run in running().await {
+        let path = format!("/v1/executions/{}/cancel", run["id"].as_str().unwrap());
+        world.owner.post(&path, json!({})).await;
     }
-    slow.get("/v1/principals/me").await;
+    for one in busy {
+        assert_eq!(one.await.unwrap()["status"], "cancelled");
+    }
+    narrow.get("/v1/principals/me").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

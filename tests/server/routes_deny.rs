@@ -2,6 +2,7 @@
 //! granted nothing, and blind to other workspaces.
 
 use crate::document::{Document, Fill, Operation, Request, Slot, Things};
+use crate::harness::wait;
 use crate::people::{NOTHING, Person, id};
 use crate::world::{Api, World};
 use reqwest::Response;
@@ -237,12 +238,8 @@ async fn call_of_function(owner: &Api) -> (String, String) {
     let function = id(&owner.post("/v1/functions", json!({"name": "leave", "files": files})).await);
     let called = owner.post(&format!("/v1/functions/{function}/call"), json!({})).await;
     let call = format!("/v1/functions/{function}/calls/{}", id(&called));
-    for _ in 0..1_000 {
-        if owner.get(&call).await["status"] == "Completed" {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    wait::until("the call is complete", async || owner.get(&call).await["status"] == "Completed")
+        .await;
     (function, id(&called))
 }
 

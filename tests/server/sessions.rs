@@ -1,5 +1,6 @@
 //! Sessions over REST: what they keep, for whom, and how they end.
 
+use crate::harness::wait;
 use crate::world::{Api, OrdinaryUser, World, printed};
 use reqwest::Method;
 use serde_json::json;
@@ -73,25 +74,6 @@ async fn a_conversation_has_one_session_under_its_key() {
     assert_eq!(found["items"].as_array().unwrap().len(), 1);
 }
 
-// proves U-054
-#[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_nobody_uses_is_closed_when_it_said_it_would_be() {
-    let world = World::start().await;
-    let session = world.owner.post("/v1/sessions", json!({"idle_seconds": 1})).await;
-    assert!(session["expires_at"].is_string());
-    let path = format!("/v1/sessions/{}", session["sandbox_id"].as_str().unwrap());
-    for _ in 0..100 {
-        if world.owner.get(&path).await["status"] == "expired" {
-            let execute = format!("{path}/execute");
-            let refused = world.owner.refused("POST", &execute, Some(json!({"code": "1"}))).await;
-            assert_eq!(refused, (410, "session.expired".into()));
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("it is still there");
-}
-
 // proves U-055
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_does_one_thing_at_a_time() {
@@ -101,9 +83,7 @@ async fn a_session_does_one_thing_at_a_time() {
     let id = session.clone();
     let running = tokio::spawn(async move { slow.run(&id, "import time\ntime.sleep(30)").await });
     let path = format!("/v1/sessions/{session}");
-    while world.owner.get(&path).await["status"] != "busy" {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    wait::until("it runs", async || world.owner.get(&path).await["status"] == "busy").await;
     let second = Some(json!({"code": "1"}));
     let refused = world.owner.refused("POST", &format!("{path}/execute"), second).await;
     assert_eq!(refused, (409, "session.busy".into()));
@@ -200,8 +180,8 @@ async fn a_session_is_closed_although_nobody_waits_until_it_is() {
         let path = format!("/v1/sessions/{}", session["sandbox_id"].as_str().unwrap());
         let close = world.owner.request(Method::DELETE, &path).send();
         let _ = tokio::time::timeout(Duration::from_millis(1 + round / 2), close).await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let status = world.owner.get(&path).await["status"].clone();
+        let status = async || world.owner.get(&path).await["status"].clone();
+        let status = wait::at_rest(Duration::from_millis(300), "the session", status).await;
         // It may have gone before it was heard; then nothing has happened.
         assert!(status == "closed" || status == "ready", "{status}");
     }

@@ -1,5 +1,6 @@
 //! Clients that take their time: they are cut off, and nobody else notices them.
 
+use crate::harness::wait;
 use crate::raw::{authority, connect};
 use crate::world::{Api, World};
 use reqwest::Method;
@@ -113,7 +114,7 @@ async fn t59_a_connection_can_be_used_again_and_is_not_kept_for_ever() {
     for _ in 0..3 {
         stream.write_all(request.as_bytes()).await.unwrap();
         assert!(heard(&mut stream).await.starts_with("HTTP/1.1 200"));
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        wait::slow_peer(Duration::from_secs(4)).await;
     }
     let idle = Instant::now();
     assert_eq!(heard(&mut stream).await, "", "it is closed");

@@ -1,5 +1,6 @@
 //! Streams: each tells its own run to whoever may see it, for as long as they may.
 
+use crate::harness::wait;
 use crate::people::Person;
 use crate::world::{Api, World, events};
 use reqwest::{Method, RequestBuilder};
@@ -55,15 +56,9 @@ async fn t60_whoever_leaves_a_stream_frees_its_place() {
     assert!(stream.chunk().await.unwrap().is_some(), "it runs");
     let run = || execute(&world.owner, "1").send();
     assert_eq!(run().await.unwrap().status(), 429);
-    let left = Instant::now();
     drop(stream);
-    let mut taken = Duration::ZERO;
-    while run().await.unwrap().status() != 200 {
-        taken = left.elapsed();
-        assert!(taken < Duration::from_secs(10), "the place is still taken");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(taken < Duration::from_secs(1), "{taken:?}");
+    let is_free = async || run().await.unwrap().status() == 200;
+    wait::within(Duration::from_secs(1), "its place is free", is_free).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,11 +118,9 @@ async fn whoever_has_a_key_for_the_request_may_go_away() {
     // The twin: without one, going away ends it.
     let gone = execute(&world.owner, "import time\ntime.sleep(60)");
     assert!(gone.timeout(Duration::from_millis(700)).send().await.is_err());
-    let left = Instant::now();
-    while world.owner.get("/v1/executions").await["items"][0]["status"] != "cancelled" {
-        assert!(left.elapsed() < Duration::from_secs(5));
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let last = async || world.owner.get("/v1/executions").await["items"][0]["status"].clone();
+    let is_over = async || last().await == "cancelled";
+    wait::within(Duration::from_secs(5), "it is cancelled", is_over).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,11 +136,8 @@ async fn a_run_that_nobody_waits_for_is_still_one_of_its_key() {
     assert_eq!(third.status(), 429, "{:?}", third.text().await);
     // Another key has its own, and the end of a run is the end of its place.
     other.post(&format!("{place}/cancel"), json!({})).await;
-    let began = Instant::now();
-    while later("1").await.unwrap().status() != 202 {
-        assert!(began.elapsed() < Duration::from_secs(10), "the place was not given back");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let is_free = async || later("1").await.unwrap().status() == 202;
+    wait::until("its place is given back", is_free).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,8 +149,8 @@ async fn a_session_that_nobody_waited_for_holds_no_sandbox() {
         let _ = request.timeout(Duration::from_millis(wait)).send().await;
     }
     // Those that were written down in time are there, and can be closed.
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let open = world.owner.get("/v1/sessions?status=ready").await;
+    let open = async || world.owner.get("/v1/sessions?status=ready").await;
+    let open = wait::at_rest(Duration::from_millis(500), "the open sessions", open).await;
     for session in open["items"].as_array().unwrap() {
         let id = session["sandbox_id"].as_str().unwrap();
         world.owner.delete(&format!("/v1/sessions/{id}")).await;

@@ -2,6 +2,7 @@
 //! expired, or by a principal that was deleted. What others have begun goes on.
 
 use crate::approvals::{approval_of, asking_tool, settled};
+use crate::harness::{wait, wait_blocking};
 use crate::people::{Person, grant, id, items, workspace};
 use crate::world::{Api, World};
 use reqwest::Method;
@@ -76,11 +77,8 @@ impl Begun {
             let ended = settled(&world.owner, record).await;
             assert_ne!(ended["status"], "succeeded", "{ended}");
         }
-        let began = Instant::now();
-        while self.session_status(world).await != "closed" {
-            assert!(began.elapsed() < Duration::from_secs(20), "the session is still open");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let is_closed = async || self.session_status(world).await == "closed";
+        wait::within(Duration::from_secs(20), "the session is closed", is_closed).await;
         let asked = settled(&world.owner, &self.question).await;
         // Cancelled with the right, or failed by an answer that came before.
         let is_over = asked["status"] == "cancelled" || asked["status"] == "failed";
@@ -217,12 +215,12 @@ fn slow_disk(database: &std::path::Path, stop: &AtomicBool) {
     let records = Connection::open(database).unwrap();
     while !stop.load(Ordering::Relaxed) {
         records.execute_batch("BEGIN IMMEDIATE").unwrap();
-        std::thread::sleep(SLOW_DISK);
+        wait_blocking::slow_peer(SLOW_DISK);
         let open = open_questions(&records);
         records.execute_batch("COMMIT").unwrap();
         let free = Instant::now();
         while free.elapsed() < FREE && open_questions(&records) == open {
-            std::thread::sleep(Duration::from_millis(1));
+            wait_blocking::slow_peer(Duration::from_millis(1));
         }
     }
 }
@@ -248,9 +246,7 @@ async fn t167_whoever_leaves_many_long_questions_holds_up_no_end_elsewhere() {
     expire(&world, &flood);
     let stop = Arc::new(AtomicBool::new(false));
     let (database, stopped) = (world.database(), Arc::clone(&stop));
-    while open_questions(&records) == QUESTIONS + 1 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    wait::closely("one is ended", async || open_questions(&records) <= QUESTIONS).await;
     // While those are ended, another key expires.
     expire(&world, &bob.key);
     let disk = std::thread::spawn(move || slow_disk(&database, &stopped));
@@ -260,11 +256,8 @@ async fn t167_whoever_leaves_many_long_questions_holds_up_no_end_elsewhere() {
     disk.join().unwrap();
     assert_ne!(ended["status"], "succeeded");
     assert!(left > 1, "it ends at the next look, and not after all of them");
-    let began = Instant::now();
-    while open_questions(&records) > 0 {
-        assert!(began.elapsed() < Duration::from_secs(120), "some are still open");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let are_over = async || open_questions(&records) == 0;
+    wait::within(Duration::from_secs(120), "none is open", are_over).await;
     // They end all the same, with what was asked in them.
     for record in [&asked[0], &asked[QUESTIONS - 1]] {
         let ended = settled(&world.owner, record).await;

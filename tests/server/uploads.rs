@@ -1,6 +1,7 @@
 //! Files that mean harm: by their names, by what is in them, by where they are to be fetched from,
 //! and by never coming to their end.
 
+use crate::harness::wait;
 use crate::raw::{self, authority, connect};
 use crate::world::{Api, World};
 use reqwest::{Method, Response};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 
 const MIB: usize = 1024 * 1024;
@@ -177,12 +178,12 @@ async fn uploads_that_break_off_leave_nothing() {
         let _ = stream.write_all(&whole[..cut]).await;
         drop(stream);
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let staging = fs::read_dir(world.data.path().join("db/staging")).unwrap();
-    assert_eq!(staging.count(), 0);
+    let staged = || fs::read_dir(world.data.path().join("db/staging")).unwrap().count();
+    let left = async || (staged(), world.blobs(), documents(&world.owner).await.len());
+    let left = wait::at_rest(Duration::from_secs(1), "what was sent", left).await;
     // What was whole may be kept although nobody waited for the answer, and is counted then.
-    let kept = documents(&world.owner).await.len();
-    assert_eq!(world.blobs(), kept, "no bytes without a row");
+    let (staged, blobs, kept) = left;
+    assert_eq!((staged, blobs), (0, kept), "no bytes without a row");
     assert!(kept <= 2);
 }
 
@@ -315,14 +316,11 @@ async fn t59_whoever_does_not_take_an_answer_does_not_keep_their_place() {
         [format!("Host: {}", authority(world.address())), format!("Authorization: Bearer {key}")];
     let mut stalled = connect(world.address()).await;
     stalled.write_all(&raw::request("GET", &path, &headers, "")).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
     let api = world.api(&key);
     let me = "/v1/principals/me";
+    wait::until("its place is taken", async || api.call("GET", me, None).await.0 == 429).await;
     assert_eq!(api.refused("GET", me, None).await, (429, "rate.exceeded".to_owned()));
-    let began = Instant::now();
-    while api.call("GET", me, None).await.0 != 200 {
-        assert!(began.elapsed() < Duration::from_secs(90), "its place is still taken");
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
+    let is_free = async || api.call("GET", me, None).await.0 == 200;
+    wait::within(Duration::from_secs(90), "its place is free", is_free).await;
     drop(stalled);
 }

@@ -1,6 +1,6 @@
 //! Secrets: written and never read again, sealed on the disk, and given a new key without a loss.
 
-use crate::harness;
+use crate::harness::{self, wait};
 use crate::people::{
     FORBIDDEN, ME, NOT_THERE, Person, change, grant, id, invalid, items, on, refused, workspace,
 };
@@ -423,7 +423,7 @@ async fn a_kill_at_any_moment_of_a_rotation_leaves_every_value_readable() {
         let answered = match round {
             11 => asked.await.unwrap(),
             round => {
-                tokio::time::sleep(takes * round / 10).await;
+                wait::any_moment(takes * round / 10).await;
                 world.kill();
                 asked.await.unwrap()
             }

@@ -148,19 +148,7 @@ impl World {
 
     /// A principal of the first workspace with these privileges on it, and a key.
     pub async fn principal(&self, name: &str, privileges: &[&str]) -> Api {
-        let me = self.owner.get("/v1/principals/me").await;
-        let workspace = me["workspace"].as_str().unwrap().to_owned();
-        let new = json!({"name": name, "kind": "service"});
-        let principal = self.owner.post("/v1/principals", new).await;
-        for privilege in privileges {
-            let object = json!({"kind": "workspace", "id": workspace});
-            let grant =
-                json!({"principal": principal["id"], "privilege": privilege, "object": object});
-            self.owner.post("/v1/grants", grant).await;
-        }
-        let key = json!({"name": name, "principal": principal["id"]});
-        let key = self.owner.post("/v1/keys", key).await;
-        self.api(key["secret"].as_str().unwrap())
+        self.owner.principal(name, privileges).await
     }
 }
 
@@ -204,7 +192,7 @@ pub fn blobs(records: &Path) -> usize {
     shelves.map(|shelf| std::fs::read_dir(shelf.unwrap().path()).map_or(0, Iterator::count)).sum()
 }
 
-fn build_bare() {
+pub fn build_bare() {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| {
         let built = harness::exec(&["--env", "bare", "pass"]);
@@ -261,7 +249,7 @@ pub struct Api {
 }
 
 impl Api {
-    fn new(address: &str, key: &str) -> Self {
+    pub fn new(address: &str, key: &str) -> Self {
         let mut headers = HeaderMap::new();
         if !key.is_empty() {
             let value = HeaderValue::from_str(&format!("Bearer {key}")).unwrap();
@@ -274,6 +262,23 @@ impl Api {
             .build()
             .unwrap();
         Self { client, address: address.to_owned(), key: key.to_owned() }
+    }
+
+    /// A principal of the workspace of this owner with these privileges on it, and a key.
+    pub async fn principal(&self, name: &str, privileges: &[&str]) -> Self {
+        let me = self.get("/v1/principals/me").await;
+        let workspace = me["workspace"].as_str().unwrap().to_owned();
+        let new = json!({"name": name, "kind": "service"});
+        let principal = self.post("/v1/principals", new).await;
+        for privilege in privileges {
+            let object = json!({"kind": "workspace", "id": workspace});
+            let grant =
+                json!({"principal": principal["id"], "privilege": privilege, "object": object});
+            self.post("/v1/grants", grant).await;
+        }
+        let key = json!({"name": name, "principal": principal["id"]});
+        let key = self.post("/v1/keys", key).await;
+        Self::new(&self.address, key["secret"].as_str().unwrap())
     }
 
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import http.server
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from belljar import AsyncBelljar, Belljar, BelljarError, HeaderInject
 
 from .server import running
+from .waiting import until
 
 CANARY = "sk-canary-4711"
 
@@ -60,9 +60,7 @@ def test_code_reaches_what_an_integration_opens_until_it_is_switched_off(site: i
             assert not bj.integrations.update(opened.id, enabled=False).enabled
             refused = session.run(read(site))
             assert "to_site is switched off" in str(refused.network[0].reason)
-        until = time.monotonic() + 5
-        while not list(bj.network_log(execution_id=refused.id)) and time.monotonic() < until:
-            time.sleep(0.05)
+        until("the attempt is logged", lambda: bool(list(bj.network_log(execution_id=refused.id))))
         entry = next(bj.network_log(allowed=False, host="site.test"))
         assert (entry.execution_id, entry.port) == (refused.id, site)
         assert all(entry.allowed for entry in bj.network_log(allowed=True))

@@ -106,7 +106,7 @@ mod tests {
     fn until_given_up(cancel: &CancelFlag, long: Duration) -> bool {
         let end = Instant::now() + long;
         while Instant::now() < end && !cancel.is_cancelled() {
-            thread::sleep(Duration::from_millis(1));
+            thread::yield_now();
         }
         !cancel.is_cancelled()
     }

@@ -1,6 +1,7 @@
 //! What the hosts of the tests say: as much of each API as its client needs, and lies.
 
 use super::host::{Line, Seen};
+use crate::harness::wait_blocking;
 use aws_lc_rs::digest;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -57,7 +58,7 @@ fn streamed(line: &mut Line, parts: &[String], end: &str) -> io::Result<()> {
     line.head("200 OK", "Content-Type: text/event-stream\r\n")?;
     for part in parts {
         line.say(part)?;
-        std::thread::sleep(PAUSE);
+        wait_blocking::slow_peer(PAUSE);
     }
     line.say(end)
 }

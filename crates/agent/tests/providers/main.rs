@@ -7,6 +7,9 @@ extern crate belljar_agent as agent;
 #[path = "../../../../tests/harness/model.rs"]
 mod model;
 
+#[path = "../../../../tests/harness/wait.rs"]
+mod wait;
+
 mod answers;
 mod recordings;
 mod secrets;

@@ -1,6 +1,7 @@
 //! Failures: providers that are busy, broken, silent, endless or cut off.
 
 use super::*;
+use crate::wait;
 use futures_util::future::join_all;
 use std::time::Instant;
 
@@ -213,13 +214,8 @@ async fn giving_an_answer_up_closes_the_connection() {
             let model = choose(&server, name);
             let asked = tokio::time::timeout(Duration::from_millis(300), answer(&*model)).await;
             assert!(asked.is_err(), "{name}");
-            for _ in 0..200 {
-                if server.left() == 1 {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            panic!("{name} still waits for {turn}");
+            let what = format!("{name} waits for {turn} no more");
+            wait::until(&what, async || server.left() == 1).await;
         });
         join_all(each).await;
     }

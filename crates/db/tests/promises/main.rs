@@ -3,6 +3,9 @@
 // Said although it is always so: it is how clippy knows that helpers may unwrap.
 #![cfg(test)]
 
+#[path = "../../../../tests/harness/wait_blocking.rs"]
+mod wait_blocking;
+
 mod access;
 mod approvals;
 mod audit;

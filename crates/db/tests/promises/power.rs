@@ -1,5 +1,6 @@
 //! T61: killed at any moment, everything that was acknowledged is there, once and whole.
 
+use crate::wait_blocking;
 use crate::world::{World, id, moment, principal};
 use belljar_db::{Database, NewAuditEntry, verify_audit};
 use rusqlite::Connection;
@@ -47,7 +48,7 @@ fn killed_after(data: &Path, home: WorkspaceId, life: Duration) -> Vec<Uuid> {
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut told = |line: String| line.strip_prefix("kept ").map(|id| id.parse().unwrap());
     let first: Uuid = said.find_map(&mut told).unwrap();
-    std::thread::sleep(life);
+    wait_blocking::any_moment(life);
     child.kill().unwrap();
     child.wait().unwrap();
     std::iter::once(first).chain(said.filter_map(&mut told)).collect()

@@ -1,6 +1,7 @@
 //! A hostile server can cost only a limited number of bytes and amount of time.
 
 use crate::server::{Server, fetch, ok, redirect, say};
+use crate::wait;
 use belljar_egress::{FetchConfig, FetchError, FetchedFile};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
@@ -34,7 +35,7 @@ async fn fetch_bounded(server: &Server) -> (Result<FetchedFile, FetchError>, Vec
 async fn for_ever(mut stream: TcpStream, once: &str, again: &[u8], pause: Duration) {
     let mut written = stream.write_all(once.as_bytes()).await;
     while written.is_ok() {
-        tokio::time::sleep(pause).await;
+        wait::slow_peer(pause).await;
         written = stream.write_all(again).await;
     }
 }

@@ -3,6 +3,9 @@
 // Always true, but it tells clippy that helpers may unwrap.
 #![cfg(test)]
 
+#[path = "../../../../tests/harness/wait.rs"]
+mod wait;
+
 mod bounds;
 mod files;
 mod server;

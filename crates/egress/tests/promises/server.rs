@@ -1,5 +1,6 @@
 //! Servers that send exactly the bytes of a test, and listeners that must not be reached.
 
+use crate::wait;
 use belljar_egress::{FetchConfig, FetchError, FetchedFile, Fetcher, Resolver};
 use std::collections::HashMap;
 use std::io;
@@ -145,12 +146,12 @@ impl Tripwire {
 
     /// Asserts that no connection was made; one would have been seen.
     pub(crate) async fn was_not_touched(self) {
-        tokio::time::sleep(SETTLED).await;
-        assert_eq!(self.count.load(Ordering::Relaxed), 0, "somebody connected");
+        let count = async || self.count.load(Ordering::Relaxed);
+        wait::stays(SETTLED, "nobody connects", async || count().await == 0).await;
         for address in &self.addresses {
             TcpStream::connect(address).await.unwrap();
         }
-        tokio::time::sleep(SETTLED).await;
-        assert_eq!(self.count.load(Ordering::Relaxed), self.addresses.len());
+        let all = self.addresses.len();
+        wait::until("those who connect are seen", async || count().await == all).await;
     }
 }

@@ -4,6 +4,7 @@ use crate::host::{Host, Vouching};
 use crate::world::{
     Rules, Sandbox, World, all_names, credential, head, hear_all, limits, status, way,
 };
+use crate::{wait, wait_blocking};
 use belljar_egress::{EgressPolicy, ProxyLimits, Resolver};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -149,8 +150,7 @@ async fn more_connections_than_a_sandbox_may_have_are_told_so() {
     let expected = "HTTP/1.1 503 this session has 2 connections, which is the most at once";
     assert_eq!(status(&refused), expected);
     drop(first);
-    tokio::time::sleep(SHORT).await;
-    assert!(sandbox.tunnel(&to).await.is_ok());
+    wait::until("its place is free", async || sandbox.tunnel(&to).await.is_ok()).await;
 }
 
 #[tokio::test]
@@ -210,8 +210,7 @@ async fn more_connections_than_all_sandboxes_may_have_are_told_so() {
     assert!(status(&refused).starts_with(expected), "{refused}");
     assert!(!rules.last().allowed);
     drop(first);
-    tokio::time::sleep(SHORT).await;
-    assert!(other.tunnel(&to).await.is_ok());
+    wait::until("its place is free", async || other.tunnel(&to).await.is_ok()).await;
 }
 
 /// Names of `slow.test` are not found, and that takes long.
@@ -223,7 +222,7 @@ fn slow_names(time: Duration) -> (Resolver, Arc<AtomicUsize>) {
             return Ok(vec!["127.0.0.2".parse().unwrap()]);
         }
         asked.fetch_max(1 + count.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
-        std::thread::sleep(time);
+        wait_blocking::slow_peer(time);
         count.fetch_sub(1, Ordering::SeqCst);
         Err(std::io::ErrorKind::NotFound.into())
     }));
@@ -252,8 +251,7 @@ async fn names_that_take_long_do_not_take_the_threads_of_the_server() {
     let answers = tokio::join!(ask(&other, "d"), ask(&other, "e"));
     assert!(unresolved(&answers.0) != unresolved(&answers.1), "{answers:?}");
     assert_eq!(most.load(Ordering::SeqCst), 3);
-    tokio::time::sleep(9 * SHORT).await;
-    assert!(one.tunnel(&good).await.is_ok());
+    wait::until("its threads are free", async || one.tunnel(&good).await.is_ok()).await;
 }
 
 #[tokio::test]
@@ -301,9 +299,5 @@ async fn t110_one_workspace_leaves_room_for_another() {
     assert!(status(&refused).starts_with(expected), "{refused}");
     assert!(other.tunnel(&to).await.is_ok());
     drop(held);
-    let began = Instant::now();
-    while second.tunnel(&to).await.is_err() {
-        assert!(began.elapsed() < Duration::from_secs(10));
-        tokio::time::sleep(SHORT).await;
-    }
+    wait::until("their places are free", async || second.tunnel(&to).await.is_ok()).await;
 }

@@ -1,6 +1,7 @@
 //! A credential reaches its host, over its scheme, in its header, and is seen nowhere else.
 
 use crate::host::{Host, Vouching};
+use crate::wait;
 use crate::world::{
     PLACEHOLDER, Rules, SECRET, Sandbox, World, all_names, credential, limits, secret, way,
 };
@@ -508,7 +509,7 @@ async fn t107_secrets_are_prepared_beside_other_work_and_once_for_all_sandboxes(
     let ticking = tokio::spawn(async move {
         loop {
             let began = Instant::now();
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            wait::tick(Duration::from_millis(5)).await;
             let mut longest = noted.lock().unwrap();
             *longest = longest.max(began.elapsed());
         }

@@ -3,6 +3,11 @@
 // Always true, but it tells clippy that helpers may unwrap.
 #![cfg(test)]
 
+#[path = "../../../../tests/harness/wait.rs"]
+mod wait;
+#[path = "../../../../tests/harness/wait_blocking.rs"]
+mod wait_blocking;
+
 mod bounds;
 mod certificates;
 mod credentials;

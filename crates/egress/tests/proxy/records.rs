@@ -1,6 +1,7 @@
 //! Every attempt is logged, whether it reaches a host or is denied.
 
 use crate::host::{Host, Vouching};
+use crate::wait;
 use crate::world::{Rules, World, all_names, credential, greeting, head, limits, way};
 use belljar_egress::{EgressAttempt, EgressPolicy};
 use std::sync::Arc;
@@ -13,25 +14,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until so many attempts are written down.
 async fn written(rules: &Rules, count: usize) -> Vec<EgressAttempt> {
-    for _ in 0..200 {
-        let attempts = rules.attempts.lock().unwrap().clone();
-        if attempts.len() >= count {
-            return attempts;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("it was not written down: {:?}", rules.attempts.lock().unwrap());
+    let attempts = || rules.attempts.lock().unwrap().clone();
+    let enough = async || Some(attempts()).filter(|attempts| attempts.len() >= count);
+    wait::until_some(&format!("{count} attempts are written down"), enough).await
+}
+
+/// What is written down when nothing more comes.
+async fn all_written(rules: &Rules) -> Vec<EgressAttempt> {
+    let count = async || rules.attempts.lock().unwrap().len();
+    let count = wait::at_rest(SHORT, "the log", count).await;
+    written(rules, count).await
 }
 
 /// Waits until a host has heard a request.
 async fn heard(host: &Host) {
-    for _ in 0..200 {
-        if !host.requests().is_empty() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the host has heard nothing");
+    wait::until("the host has heard a request", async || !host.requests().is_empty()).await;
 }
 
 async fn plain() -> (Host, World, Arc<Rules>, String) {
@@ -84,8 +81,8 @@ async fn an_answered_request_is_written_down_once_and_a_connection_without_one_i
     assert_eq!(response.text().await.unwrap(), "hello");
     drop(sandbox.tunnel(&to).await.unwrap());
     drop(sandbox);
-    tokio::time::sleep(SHORT).await;
-    let attempts = written(&rules, 2).await;
+    written(&rules, 2).await;
+    let attempts = all_written(&rules).await;
     assert_eq!(attempts.len(), 2, "{attempts:?}");
     assert!(attempts.iter().all(|it| it.allowed && it.reason.is_none()), "{attempts:?}");
 }
@@ -115,8 +112,8 @@ async fn an_intercepted_tunnel_is_written_down_although_nothing_is_asked_in_it()
     // One in which something is asked is one attempt.
     let response = sandbox.client("").get(format!("https://{to}/")).send().await.unwrap();
     assert_eq!(response.text().await.unwrap(), "hello");
-    tokio::time::sleep(SHORT).await;
-    let attempts = written(&rules, 3).await;
+    written(&rules, 3).await;
+    let attempts = all_written(&rules).await;
     assert_eq!(attempts.len(), 3, "{attempts:?}");
     assert_eq!(attempts[2].reason, None);
 }
@@ -151,8 +148,8 @@ async fn inside(said: &str) -> Vec<EgressAttempt> {
     // A connection that is reset has ended too.
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await.expect("an end");
     drop(stream);
-    tokio::time::sleep(SHORT).await;
-    written(&rules, 1).await
+    written(&rules, 1).await;
+    all_written(&rules).await
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Long and endless streams pass as they arrive, in both directions.
 
 use crate::host::{Host, Vouching};
+use crate::wait;
 use crate::world::{
     Rules, SECRET, Sandbox, World, all_names, credential, greeting, head, limits, way,
 };
@@ -81,8 +82,8 @@ async fn a_long_answer_is_not_taken_from_the_host_before_the_client_wants_it() {
             host.given.store(0, Ordering::Relaxed);
             let asked = client.get(format!("{url}/long?{HUGE}")).send().await;
             let mut response = asked.unwrap();
-            tokio::time::sleep(SETTLED).await;
-            let given = host.given.load(Ordering::Relaxed);
+            let given = async || host.given.load(Ordering::Relaxed);
+            let given = wait::at_rest(SETTLED, "the host", given).await;
             assert!(given < HELD_MAX, "{url} {alpn}: {given}");
             let mut received = 0;
             while let Some(part) = response.chunk().await.unwrap() {
@@ -141,8 +142,8 @@ async fn a_tunnel_that_is_not_read_any_more_takes_little_of_the_machine() {
     while received < LARGE {
         received += stream.read(&mut part).await.unwrap() as u64;
     }
-    tokio::time::sleep(SETTLED).await;
-    let held = hosts.plain.given.load(Ordering::Relaxed) - received;
+    let given = async || hosts.plain.given.load(Ordering::Relaxed);
+    let held = wait::at_rest(SETTLED, "the host", given).await - received;
     assert!(held < TUNNEL_HELD_MAX, "{held}");
 }
 
@@ -212,7 +213,7 @@ async fn a_host_that_closed_a_kept_connection_is_asked_over_another() {
     for _ in 0..5 {
         let response = client.get(format!("http://{to}/")).send().await.unwrap();
         assert_eq!(response.text().await.unwrap(), "ok");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        wait::any_moment(Duration::from_millis(20)).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! An ambiguous request is rejected, and each request is checked separately.
 
 use crate::host::{Host, Vouching};
+use crate::wait;
 use crate::world::{Rules, World, greeting, head, status, way};
 use belljar_egress::{EgressPolicy, IntegrationsField};
 use std::sync::Arc;
@@ -286,7 +287,7 @@ async fn t39_a_greeting_in_pieces_is_read_whole_before_any_of_it_passes() {
     // A record of a handshake that never ends.
     for byte in [0x16, 0x03, 0x01, 0x02, 0x00, 0x01] {
         stream.write_all(&[byte]).await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        wait::slow_peer(std::time::Duration::from_millis(20)).await;
     }
     stream.shutdown().await.unwrap();
     let mut heard = Vec::new();

@@ -1,5 +1,6 @@
 //! An environment is complete or absent, built once, and correct for the inside of a sandbox.
 
+use crate::wait_blocking;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -279,11 +280,8 @@ fn what_a_killed_builder_left_is_removed() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !world.data.path().join("cache/uv/started").exists() {
-        assert!(Instant::now() < deadline, "the builder did not start");
-        thread::sleep(Duration::from_millis(10));
-    }
+    let started = world.data.path().join("cache/uv/started");
+    wait_blocking::until("the builder has started", || started.exists());
     builder.kill().unwrap();
     builder.wait().unwrap();
     assert_eq!(world.names(), [format!(".small.building-{}", builder.id())]);

@@ -4,6 +4,9 @@
 // Always true in a test crate, but this is how clippy knows that helpers may unwrap.
 #![cfg(test)]
 
+#[path = "../../../../tests/harness/wait_blocking.rs"]
+mod wait_blocking;
+
 mod building;
 mod index;
 mod own;

@@ -1,0 +1,163 @@
+//! What ends by itself: keys, questions, sessions, records and bounds on requests. The server is in this process
+//! and is handed a clock that goes on only when a test says so.
+
+use crate::approvals::{approval_of, asking_tool_of, settled};
+use crate::harness::{self, wait};
+use crate::world::{Api, build_bare};
+use agent::{Agents, ModelSettings, Models};
+use api::{AllowedHosts, AppState, RequestLimits};
+use engine::Clock;
+use mcp::{McpOptions, McpServer};
+use serde_json::{Value, json};
+use service::{Config, Service, StartedService};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const ME: &str = "/v1/principals/me";
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+struct ClockedServer {
+    clock: Clock,
+    owner: Api,
+    service: Arc<Service>,
+    _records: TempDir,
+}
+
+impl ClockedServer {
+    async fn start() -> Self {
+        build_bare();
+        let (records, clock) = (tempfile::tempdir().unwrap(), Clock::manual());
+        let config = Config {
+            environment: "bare".to_owned(),
+            clock: clock.clone(),
+            ..Config::new(records.path().into())
+        };
+        let StartedService { service, owner_key } =
+            Service::start(config, harness::config()).await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let models = Models::new(ModelSettings::default()).unwrap();
+        let agents = Agents::new(Arc::clone(&service), models, None);
+        let limits = RequestLimits { rate_per_second: 1_000, concurrency: 100, mcp_sessions: 1 };
+        let hosts = AllowedHosts::new(address, &[]);
+        let app = AppState::new(Arc::clone(&service), Arc::clone(&agents), hosts, limits, None);
+        let options = McpOptions { task_after: Duration::MAX, base_url: None };
+        let router = api::router(app, McpServer::new(agents, None, options));
+        tokio::spawn(api::serve(listener, router, std::future::pending(), SECOND, 1_000));
+        let owner = Api::new(&format!("http://{address}"), owner_key.unwrap().reveal());
+        Self { clock, owner, service, _records: records }
+    }
+
+    fn api(&self, key: &Value) -> Api {
+        Api::new(&self.owner.address, key["secret"].as_str().unwrap())
+    }
+
+    async fn stop(self) {
+        self.service.stop(Duration::ZERO).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_ends_when_its_time_is_over() {
+    let server = ClockedServer::start().await;
+    let end = (server.clock.now() + HOUR).to_rfc3339();
+    let key = server.owner.post("/v1/keys", json!({"name": "short", "expires_at": end})).await;
+    let short = server.api(&key);
+    server.clock.advance(HOUR - SECOND);
+    short.get(ME).await;
+    server.clock.advance(SECOND);
+    assert_eq!(short.refused("GET", ME, None).await, (401, "auth.missing".into()));
+    server.owner.get(ME).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_nobody_answers_is_over_and_so_is_its_call() {
+    let server = ClockedServer::start().await;
+    let tool = asking_tool_of(&server.owner, "asks").await;
+    let agent = server.owner.principal("agent", &["USAGE"]).await;
+    let tool_object = json!({"kind": "tool", "id": tool});
+    let grant = json!({"principal": agent.get(ME).await["id"], "privilege": "USAGE", "object": tool_object});
+    server.owner.post("/v1/grants", grant).await;
+    let path = format!("/v1/tools/{tool}/call");
+    let ask = async || agent.post(&path, json!({"arguments": {}})).await;
+    let allow = || Some(json!({"decision": "allow"}));
+    let (early, late) = (ask().await, ask().await);
+    server.clock.advance(DAY - SECOND);
+    assert_eq!(server.owner.call("POST", &approval_of(&early), allow()).await.0, 200);
+    assert_eq!(settled(&agent, &early).await["status"], "succeeded");
+    server.clock.advance(SECOND);
+    let refused = server.owner.refused("POST", &approval_of(&late), allow()).await;
+    assert_eq!(refused, (410, "approval.expired".into()));
+    // The server looks for such questions every half minute.
+    server.clock.advance(60 * SECOND);
+    let ended = settled(&agent, &late).await;
+    assert_eq!(
+        (&ended["status"], &ended["error"]["code"]),
+        (&json!("denied"), &json!("approval.expired"))
+    );
+    server.stop().await;
+}
+
+// proves U-054
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_nobody_uses_is_closed_when_it_said_it_would_be() {
+    let server = ClockedServer::start().await;
+    let session = server.owner.post("/v1/sessions", json!({"idle_seconds": 1800})).await;
+    assert!(session["expires_at"].is_string());
+    let path = format!("/v1/sessions/{}", session["sandbox_id"].as_str().unwrap());
+    let run = async || {
+        server.owner.call("POST", &format!("{path}/execute"), Some(json!({"code": "1"}))).await
+    };
+    server.clock.advance(HOUR / 2 - SECOND);
+    assert_eq!(run().await.0, 200);
+    // It was used, and has its whole time again.
+    server.clock.advance(HOUR / 2 - SECOND);
+    assert_eq!(run().await.0, 200);
+    server.clock.advance(HOUR / 2 + SECOND);
+    wait::until("it expires", async || server.owner.get(&path).await["status"] == "expired").await;
+    let (status, refused) = run().await;
+    assert_eq!((status, &refused["code"]), (410, &json!("session.expired")));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_forgotten_when_their_retention_is_over_and_no_sooner() {
+    let server = ClockedServer::start().await;
+    let path = async |code: &str| {
+        let record = server.owner.execute(code).await;
+        format!("/v1/executions/{}", record["id"].as_str().unwrap())
+    };
+    let old = path("'old'").await;
+    server.clock.advance(29 * DAY);
+    let young = path("'young'").await;
+    assert_eq!(server.owner.get(&old).await["value"], "old");
+    server.clock.advance(2 * DAY);
+    let is_gone = async || server.owner.call("GET", &old, None).await.0 == 404;
+    wait::until("it is forgotten", is_gone).await;
+    assert_eq!(server.owner.get(&young).await["value"], "young");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_asked_too_much_may_ask_again_when_it_was_told() {
+    let server = ClockedServer::start().await;
+    let bounded = json!({"name": "slow", "rate_per_second": 3});
+    let slow = server.api(&server.owner.post("/v1/keys", bounded).await);
+    let mut allowed = 0;
+    while slow.call("GET", ME, None).await.0 == 200 {
+        allowed += 1;
+        assert!(allowed < 100, "it is not bounded");
+    }
+    assert_eq!(slow.refused("GET", ME, None).await, (429, "rate.exceeded".into()));
+    server.owner.get(ME).await;
+    server.clock.advance(SECOND);
+    for _ in 0..3 {
+        slow.get(ME).await;
+    }
+    assert_eq!(slow.refused("GET", ME, None).await, (429, "rate.exceeded".into()));
+    server.stop().await;
+}
