@@ -21,7 +21,7 @@ def options(url: str | None, api_key: str | None) -> dict[str, Any]:
     key = api_key or os.environ.get("BELLJAR_API_KEY")
     if not key:
         hint = "pass api_key, or set BELLJAR_API_KEY to the key that `belljar serve` printed"
-        raise BelljarError("auth.missing", "there is no API key", hint=hint)
+        raise BelljarError("auth.missing", "missing API key", hint=hint)
     return {
         "base_url": address,
         "headers": {"Authorization": f"Bearer {key}"},

@@ -1,6 +1,6 @@
 """How results look in a notebook.
 
-What comes out of a sandbox was made by code that nobody trusts, and a notebook runs the scripts of
+The output of a sandbox comes from untrusted code, and a notebook runs the scripts of
 the HTML that it shows. So HTML of a sandbox is shown only inside a frame that runs nothing and
 loads nothing, images only as images, and text without the characters that steer a terminal.
 """

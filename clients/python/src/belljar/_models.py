@@ -1,4 +1,4 @@
-"""The nouns of the API, as they are read.
+"""The objects of the API, as the client reads them.
 
 They hold what the server said and nothing more. Where a noun has a word with a fixed choice, a
 newer server may send one that is not listed here.
@@ -45,7 +45,7 @@ AllowedSecrets = Literal["all", "none"] | list[str]
 
 
 class LimitsRequest(TypedDict, total=False):
-    """Limits to ask for; what is left out keeps its default."""
+    """Limits to request; absent ones keep their defaults."""
 
     wall_ms: int
     cpu_ms: int
@@ -70,7 +70,7 @@ class FileInput(TypedDict, total=False):
 
 
 class HeaderInject(TypedDict, total=False):
-    """A header of https requests to one host; `env` is where code finds a placeholder."""
+    """A header of https requests to one host; `env` is the variable with its placeholder."""
 
     host: str
     name: str
@@ -118,7 +118,7 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusChange:
-    """It waits, or it has begun."""
+    """The execution is queued, or it has started."""
 
     status: Status
 
@@ -138,7 +138,7 @@ class Result:
 
     data: dict[str, Any]
     main: bool = False
-    """The value of the last expression, as opposed to what `display` or a chart showed."""
+    """The value of the last expression, as opposed to the output of `display` or a chart."""
 
     @property
     def text(self) -> str:
@@ -150,7 +150,7 @@ class Result:
 
 @dataclass(kw_only=True)
 class File:
-    """A file that the code made or changed; `read` and `download` of the client have its bytes."""
+    """A file that the code created or changed; load it with `read` or `download` of the client."""
 
     name: str
     mime: str
@@ -167,14 +167,14 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalAsked:
-    """A person is asked."""
+    """An approval was requested."""
 
     approval_id: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What went wrong in a run."""
+    """The error of an execution."""
 
     code: str
     message: str
@@ -187,7 +187,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """The last event: the record is kept, and will not change."""
+    """The last event: the record is stored and does not change any more."""
 
     status: Status
 
@@ -203,7 +203,7 @@ class SkippedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Truncated:
-    """What was cut."""
+    """The number of truncated bytes."""
 
     output_dropped_bytes: int | None = None
     files: list[SkippedFile] = field(default_factory=list)
@@ -211,7 +211,7 @@ class Truncated:
 
 @dataclass(frozen=True, kw_only=True)
 class RunWarning:
-    """Something to know that did not stop the run."""
+    """A problem that did not stop the execution."""
 
     code: str
     message: str
@@ -219,24 +219,24 @@ class RunWarning:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkAttempt:
-    """Whom code has tried to reach, at `t` milliseconds after the start."""
+    """A host that code tried to reach, at `t` milliseconds after the start."""
 
     host: str
     port: int
     allowed: bool
     t: int = 0
     integration: str | None = None
-    """By what it was allowed; `secret:` and a name if it was by a secret."""
+    """The integration that allowed it, or `secret:` and the name of a secret."""
     reason: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """Code that a model wrote, and what came of it."""
+    """Code that a model wrote, and its result."""
 
     number: int
     step: str
-    """The step of the plan that it is about."""
+    """The step of the plan that it belongs to."""
     code: str
     status: Status
     stdout: str
@@ -247,7 +247,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelUse:
-    """The model that was asked, as `provider/model`, and what it used."""
+    """The model, as `provider/model`, and its token usage."""
 
     name: str
     requests: int
@@ -257,7 +257,7 @@ class ModelUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """One run of code, and everything that came of it."""
+    """The record of one execution."""
 
     id: str
     status: Status
@@ -279,7 +279,7 @@ class Execution:
     arguments: dict[str, Any] | None = None
     files_in: list[str] = field(default_factory=list)
     value: Any = None
-    """What the tool returned, or the last value of a cell when it is plain JSON."""
+    """The return value of the tool, or the last value of a cell if it is plain JSON."""
     results: list[Result] = field(default_factory=list)
     output: list[Output] = field(default_factory=list)
     truncated: Truncated = field(default_factory=Truncated)
@@ -287,7 +287,7 @@ class Execution:
     exit_code: int | None = None
     files_out: list[File] = field(default_factory=list)
     plan: list[str] = field(default_factory=list)
-    """Of a run of a model, as `rounds` and `model`."""
+    """For a model run, like `rounds` and `model`."""
     rounds: list[Round] = field(default_factory=list)
     model: ModelUse | None = None
     warnings: list[RunWarning] = field(default_factory=list)
@@ -314,11 +314,11 @@ class Execution:
 
     @property
     def files(self) -> list[File]:
-        """What the code made or changed."""
+        """The files that the code created or changed."""
         return self.files_out
 
     def raise_for_error(self) -> Execution:
-        """Itself, if it has succeeded."""
+        """Return the execution if it has succeeded, else raise `ExecutionError`."""
         if not self.ok:
             raise ExecutionError(self)
         return self
@@ -329,19 +329,19 @@ class Execution:
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A picture that the code of a model made; `read` and `download` have its bytes."""
+    """An image that the code produced; load it with `read` or `download`."""
 
     asset_filename: str
-    """`plot_0.png`, `plot_1.png`, as they were made."""
+    """`plot_0.png`, `plot_1.png`, in order of creation."""
     name: str
-    """As the code called it."""
+    """The name that the code gave it."""
     mime: str
     url: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uploaded:
-    """Where a document is: under this name in `/home/uploaded_files/`."""
+    """The location of a document: its name in `/home/uploaded_files/`."""
 
     document_id: str
     name: str
@@ -349,7 +349,7 @@ class Uploaded:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """What a run of a model has done, step by step."""
+    """The trace of a model run, step by step."""
 
     run: str
     kind: Literal["agent", "code_execution"]
@@ -360,13 +360,13 @@ class Trace:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeResult:
-    """What came of a request in plain words."""
+    """The result of a request in plain words."""
 
     execution_id: str
     status: Status
     answer: str
     complete: bool
-    """Whether it was carried out; if not, `error` says why."""
+    """Whether code fulfilled the request; if not, `error` says why."""
     plan: list[str]
     rounds: list[Round]
     total_rounds: int
@@ -376,7 +376,7 @@ class CodeResult:
     generated_files: list[File]
     uploaded_files: list[Uploaded]
     sandbox_id: str | None = None
-    """To be said again to go on in the same session."""
+    """Pass it to the next request to continue in the same session."""
     error: Fault | None = None
     model: ModelUse | None = None
     expires_at: datetime | None = None
@@ -384,16 +384,16 @@ class CodeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatResult:
-    """What an agent has answered."""
+    """The answer of an agent."""
 
     execution_id: str
     status: Status
     answer: str
-    """Empty if somebody has to be asked first."""
+    """Empty while `actions` are pending."""
     cursor: str
-    """To be said again to go on from this answer, once."""
+    """Pass it to the next message to continue from this answer, once."""
     actions: list[dict[str, Any]]
-    """What waits for a reply; each has an `actionId`."""
+    """Actions that need a reply; each has an `actionId`."""
     rounds: list[Round]
     artifacts: list[Artifact]
     generated_files: list[File]
@@ -412,7 +412,7 @@ class SessionInfo:
     environment: str
     status: SessionStatus
     generation: int
-    """Grows when the memory was lost, so that nobody is surprised."""
+    """Increases when the state of the session was lost."""
     limits: Limits
     idle_seconds: int
     created_at: datetime
@@ -432,7 +432,7 @@ class SessionFile:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionFiles:
-    """What is in a working directory, and what of it cannot be brought out."""
+    """The files of a working directory, and the entries that cannot be downloaded."""
 
     files: list[SessionFile]
     skipped: list[SkippedFile] = field(default_factory=list)
@@ -443,7 +443,7 @@ class SessionFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """Bytes with a name, that the server keeps."""
+    """A file that was uploaded or fetched."""
 
     id: str
     name: str
@@ -482,7 +482,7 @@ class Tool:
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """The contract of a tool, or everything that is wrong with it."""
+    """The contract of a tool, or all its errors."""
 
     valid: bool
     name: str | None = None
@@ -496,7 +496,7 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """A tool that an agent has."""
+    """A tool of an agent."""
 
     agent_id: str
     tool_id: str
@@ -517,7 +517,7 @@ class Agent:
     name: str
     owner: str
     author: str
-    """Who wrote the current specification, or has confirmed it."""
+    """The principal who wrote or confirmed the current specification."""
     specification: str
     format: Literal["yaml", "json"]
     run_as: RunAs
@@ -530,7 +530,7 @@ class Agent:
 
 @dataclass(frozen=True, kw_only=True)
 class Approval:
-    """A question to a person, bound to exactly what will run."""
+    """An approval, bound to exactly what will run."""
 
     id: str
     state: ApprovalState
@@ -642,7 +642,7 @@ class Integration:
 
 @dataclass(frozen=True, kw_only=True)
 class Secret:
-    """All that is known of a secret but its value."""
+    """The metadata of a secret, without its value."""
 
     id: str
     name: str
@@ -660,7 +660,7 @@ class Secret:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkEntry:
-    """An attempt of code to reach somebody, as the workspace keeps it."""
+    """An entry of the network log of the workspace."""
 
     at: datetime
     principal: str
@@ -688,7 +688,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What a call could reach, and why."""
+    """The access of a call, and the reasons."""
 
     allowed: bool
     run_as: str

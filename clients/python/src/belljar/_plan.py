@@ -28,7 +28,7 @@ PREPARATION_SECONDS = 300.0
 # The largest page that a server gives.
 PAGE_ITEMS = 200
 RETRIES_MAX = 4
-# A server that wants more time than this is better asked again by whoever waits.
+# A caller decides whether to retry after a longer time than this.
 RETRY_SECONDS_MAX = 30
 
 
@@ -65,7 +65,7 @@ class Pause:
     seconds: float
 
 
-# What takes several requests: plans and pauses out, answers in, and what came of it at the end.
+# A sequence of requests: it yields plans and pauses, receives the answers, and returns the result.
 Steps = Generator[Plan[Any] | Pause, Any, T]
 
 
@@ -97,7 +97,7 @@ def post_run(
     *,
     seconds: float,
 ) -> Plan[T]:
-    # Without an Idempotency-Key: a run under a key is seen through when nobody waits any more.
+    # Without an Idempotency-Key: a run with a key continues when no client waits for it.
     return Plan(method="POST", path=path, read=read, json=json, seconds=seconds, runs=True)
 
 
@@ -110,7 +110,7 @@ def delete(path: str) -> Plan[None]:
 
 
 def body(**fields: Any) -> dict[str, Any]:
-    """A body without the fields that nobody gave."""
+    """A body without the fields that are None."""
     return _given(fields)
 
 

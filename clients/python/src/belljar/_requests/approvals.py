@@ -37,7 +37,7 @@ def wait(approval_id: str, timeout: float | None) -> Steps[Approval]:
         if asked.state != "pending":
             return asked
         if timeout is not None and waited >= timeout:
-            raise TimeoutError(f"nobody has answered approval {approval_id} in {timeout} s")
+            raise TimeoutError(f"approval {approval_id} was not decided within {timeout} s")
         yield Pause(POLL_SECONDS)
         waited += POLL_SECONDS
 
