@@ -553,14 +553,14 @@ async fn a_server_without_its_key_does_not_start() {
     let path = world.data.path().join("secrets.key");
     let key = fs::read(&path).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-    assert!(does_not_start(&world).contains("others can read"));
+    assert!(does_not_start(&world).contains("is readable by other users"));
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     fs::write(&path, &key[..20]).unwrap();
     assert!(does_not_start(&world).contains("has 20 bytes"));
     fs::write(&path, [7; 32]).unwrap();
-    assert!(does_not_start(&world).contains("is not the key"));
+    assert!(does_not_start(&world).contains("is not the master key"));
     fs::remove_file(&path).unwrap();
-    assert!(does_not_start(&world).contains("is not there"));
+    assert!(does_not_start(&world).contains("is missing"));
     assert!(!path.exists());
     fs::write(&path, key).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
@@ -586,10 +586,7 @@ async fn a_key_in_the_environment_is_used_and_rotates_to_the_one_before_it() {
     assert_eq!(status, 503);
     assert!(refused["hint"].as_str().unwrap().contains("BELLJAR_SECRETS_KEY"), "{refused}");
     world.kill();
-    assert!(
-        does_not_start(&world).contains("is not there"),
-        "the key of the environment is missed"
-    );
+    assert!(does_not_start(&world).contains("is missing"), "the key of the environment is missed");
     for given in [format!("{},{}", keys[1], keys[0]), keys[1].to_owned()] {
         fs::write(world.data.path().join("given"), given).unwrap();
         world.again().await;

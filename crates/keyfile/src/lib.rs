@@ -18,23 +18,22 @@ const OTHERS: u32 = 0o077;
 /// Why a key file is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("others can read {}; run chmod 600 on it", .0.display())]
+    #[error("key file {} is readable by other users; run `chmod 600` on it", .0.display())]
     Exposed(PathBuf),
     #[error(
-        "{} belongs to the user {owner}, who could change it; run chown on it, or make it anew as the \
-         user that runs Belljar",
+        "key file {} is owned by user {owner}; run `chown` on it, or create it again as the user \
+         that runs Belljar",
         .path.display()
     )]
     Owner { path: PathBuf, owner: u32 },
     #[error(
-        "{} is not a regular file; a key is not read through a symbolic link, move the file itself \
-         there",
+        "key file {} is not a regular file; replace a symbolic link with the file itself",
         .0.display()
     )]
     NotAFile(PathBuf),
-    #[error("{} has {found} bytes, and the key has {expected}", .path.display())]
+    #[error("key file {} has {found} bytes, and a key has {expected}; restore it from a backup", .path.display())]
     Length { path: PathBuf, found: usize, expected: usize },
-    #[error("{} has more than {bytes_max} bytes", .path.display())]
+    #[error("key file {} has more than {bytes_max} bytes; check that it is the right file", .path.display())]
     TooLong { path: PathBuf, bytes_max: usize },
     #[error("{} cannot be used: {cause}", .path.display())]
     Io { path: PathBuf, cause: io::Error },

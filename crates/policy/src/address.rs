@@ -15,7 +15,7 @@ pub enum NonPublicAddress {
     Loopback,
     #[error("private")]
     Private,
-    #[error("shared by a carrier")]
+    #[error("carrier-grade NAT")]
     Shared,
     #[error("link-local")]
     LinkLocal,

@@ -298,8 +298,8 @@ mod tests {
         };
         let right = seal_once(&KEY, &plain, &one);
         assert!(macs_equal(&right, &seal_once(&KEY, &bound(&[]), &once(&[]))));
-        let somebody = ApprovalStage::AllowedBy(PrincipalId::new(id));
-        assert!(!macs_equal(&right, &super::mac_for_execution(&KEY, somebody, &plain, &one)));
+        let other = ApprovalStage::AllowedBy(PrincipalId::new(id));
+        assert!(!macs_equal(&right, &super::mac_for_execution(&KEY, other, &plain, &one)));
         for plan in &plans {
             assert!(!macs_equal(&right, &seal_once(&KEY, plan, &one)), "{plan:?}");
         }

@@ -15,9 +15,9 @@ const TEXT_BYTES_MAX: usize = 4 * NAME_BYTES_MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DestinationError {
-    #[error("this is not the name or the address of a host")]
+    #[error("invalid host: expected a host name or an IP address")]
     Host,
-    #[error("port 0 is not one that can be connected to")]
+    #[error("port 0 cannot be connected to; use 1 to 65535")]
     Port,
 }
 

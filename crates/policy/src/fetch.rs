@@ -18,26 +18,26 @@ pub const URL_BYTES_MAX: usize = 8_192;
 /// Why a URL is refused because of its text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    #[error("the URL has {0} bytes, and {URL_BYTES_MAX} is the most")]
+    #[error("URL has {0} bytes; at most {URL_BYTES_MAX} are allowed")]
     TooLong(usize),
-    #[error("it is not a URL ({0}); write one as https://example.com/data.csv")]
+    #[error("invalid URL ({0}); use one such as https://example.com/data.csv")]
     Parse(#[from] url::ParseError),
-    #[error("a URL that begins with `{0}:` is not fetched; use one with https or http")]
+    #[error("URL scheme `{0}` is not supported; use https or http")]
     Scheme(String),
-    #[error("a user name or a password in a URL is not sent; leave it out")]
+    #[error("URL must not contain a user name or a password")]
     Userinfo,
-    #[error("`{0}` is not the name of a host")]
+    #[error("`{0}` is not a valid host name")]
     Host(String),
-    #[error("port {0} is not asked; only 80 and 443 are, or what the operator has excepted")]
+    #[error("port {0} is not allowed; use 80 or 443, or ask the operator for an exception")]
     Port(u16),
 }
 
 /// Why no connection is made for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
-    #[error("there is no address")]
+    #[error("host name has no address")]
     NoAddress,
-    #[error("one of its addresses is not public ({0})")]
+    #[error("host resolves to an address that is not public ({0})")]
     Address(NonPublicAddress),
 }
 
@@ -49,7 +49,7 @@ pub struct FetchException {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a host and a port; write it as docs.internal:8080")]
+#[error("`{0}` is not a host and a port; use the form docs.internal:8080")]
 pub struct FetchExceptionParseError(String);
 
 impl FromStr for FetchException {

@@ -20,41 +20,46 @@ const VALUE_BYTES_MAX: usize = NAME_BYTES_MAX + ":65534-65535".len();
 /// Why a text is not a value of a network rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostPortError {
-    #[error("a value is empty; write a host as example.com, or with a port as example.com:8080")]
+    #[error(
+        "empty value; use a host such as example.com, or a host and a port such as example.com:8080"
+    )]
     Empty,
-    #[error("a value has {0} bytes, and {VALUE_BYTES_MAX} is the most")]
+    #[error("value has {0} bytes; at most {VALUE_BYTES_MAX} are allowed")]
     TooLong(usize),
-    #[error("{0:?} has a space or a control character in it; write one host in each value")]
+    #[error("{0:?} contains a space or a control character; use one host per value")]
     Space(String),
-    #[error("`{0}` has a scheme; write only the host and the port, as example.com:443")]
+    #[error("`{0}` has a scheme; use only host and port, such as example.com:443")]
     Scheme(String),
-    #[error("`{0}` is a range of addresses; write each address by itself, as 10.0.0.5:8000")]
+    #[error("`{0}` is a range of addresses; list each address, such as 10.0.0.5:8000")]
     Range(String),
-    #[error("`{0}` has a path or a query; a rule is for a whole host, as example.com:443")]
+    #[error("`{0}` has a path or a query; a rule applies to a whole host, such as example.com:443")]
     Path(String),
-    #[error("`{0}` has a user name; write only the host and the port, as example.com:443")]
+    #[error("`{0}` has a user name; use only host and port, such as example.com:443")]
     Userinfo(String),
-    #[error("`{0}` has more than one `*`; one is the most")]
+    #[error("`{0}` has more than one `*`; use at most one")]
     TooManyWildcards(String),
     #[error(
-        "`{0}` has a `*` in its last label; write that out, as *.example.com, or 0.0.0.0 for all hosts on ports 80 and 443"
+        "`{0}` has a `*` in its last label; use a domain such as *.example.com, or 0.0.0.0 for all \
+         hosts on ports 80 and 443"
     )]
     WildcardAtTheEnd(String),
     #[error(
-        "`{value}` has the port `{port}`; write one from 1 to 65535, a range as 8000-8100, or 0 for all"
+        "`{value}` has the invalid port `{port}`; use 1 to 65535, a range such as 8000-8100, or 0 \
+         for all ports"
     )]
     Port { value: String, port: String },
     #[error(
-        "`{0}` is for all hosts, which have only ports 80 and 443; write 0.0.0.0, 0.0.0.0:80 or 0.0.0.0:443"
+        "`{0}` means all hosts, which is possible only for ports 80 and 443; use 0.0.0.0, \
+         0.0.0.0:80 or 0.0.0.0:443"
     )]
     PortOfAllHosts(String),
-    #[error("`{0}` is an IPv6 address without brackets; write it as [2001:db8::1]:443")]
+    #[error("`{0}` is an IPv6 address without brackets; use the form [2001:db8::1]:443")]
     Brackets(String),
-    #[error("`{value}` is another spelling of {address}; write that")]
+    #[error("`{value}` is not the canonical form of {address}; use that")]
     NotCanonical { value: String, address: IpAddr },
-    #[error("`{value}` is an address that is never opened ({reason})")]
+    #[error("`{value}` is an address that is always blocked ({reason})")]
     ForbiddenAddress { value: String, reason: NonPublicAddress },
-    #[error("`{0}` is not the name or the address of a host")]
+    #[error("`{0}` is not a valid host name or IP address")]
     Host(String),
 }
 

@@ -5,9 +5,9 @@ use types::PackagePolicy;
 /// The list that refuses a package.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PackagePolicyError {
-    #[error("{0} is on the list of packages that this workspace denies")]
+    #[error("package {0} is denied by the package policy of this workspace")]
     Denied(String),
-    #[error("{0} is not on the list of packages that this workspace allows")]
+    #[error("package {0} is not on the allow list of this workspace")]
     NotAllowed(String),
 }
 

@@ -54,13 +54,13 @@ mod tests {
     }
 
     fn grant(privilege: Privilege, object: ObjectRef) -> Grant {
-        let somebody = PrincipalId::new(Uuid::from_u128(7));
+        let holder = PrincipalId::new(Uuid::from_u128(7));
         Grant {
             id: GrantId::new(Uuid::from_u128(8)),
-            principal: somebody,
+            principal: holder,
             privilege,
             object,
-            granted_by: somebody,
+            granted_by: holder,
             created_at: DateTime::UNIX_EPOCH,
         }
     }

@@ -272,73 +272,84 @@ proptest! {
 fn a_bad_value_is_refused_by_name() {
     let long = "a".repeat(300);
     for (value, said) in [
-        ("", "a value is empty; write a host as example.com, or with a port as example.com:8080"),
-        (long.as_str(), "a value has 300 bytes, and 265 is the most"),
-        (" ", "\" \" has a space or a control character in it; write one host in each value"),
+        (
+            "",
+            "empty value; use a host such as example.com, or a host and a port such as \
+              example.com:8080",
+        ),
+        (long.as_str(), "value has 300 bytes; at most 265 are allowed"),
+        (" ", "\" \" contains a space or a control character; use one host per value"),
         (
             "a.example, b.example",
-            "\"a.example, b.example\" has a space or a control character in it; write one host in each value",
+            "\"a.example, b.example\" contains a space or a control character; use one host per \
+             value",
         ),
         (
             "a.example\n",
-            "\"a.example\\n\" has a space or a control character in it; write one host in each value",
+            "\"a.example\\n\" contains a space or a control character; use one host per value",
         ),
         (
             "https://github.com",
-            "`https://github.com` has a scheme; write only the host and the port, as example.com:443",
+            "`https://github.com` has a scheme; use only host and port, such as example.com:443",
         ),
         (
             "github.com/belljar",
-            "`github.com/belljar` has a path or a query; a rule is for a whole host, as example.com:443",
+            "`github.com/belljar` has a path or a query; a rule applies to a whole host, such as \
+             example.com:443",
         ),
         (
             "10.0.0.0/8",
-            "`10.0.0.0/8` is a range of addresses; write each address by itself, as 10.0.0.5:8000",
+            "`10.0.0.0/8` is a range of addresses; list each address, such as 10.0.0.5:8000",
         ),
         (
             "[fd00::]/8",
-            "`[fd00::]/8` is a range of addresses; write each address by itself, as 10.0.0.5:8000",
+            "`[fd00::]/8` is a range of addresses; list each address, such as 10.0.0.5:8000",
         ),
         (
             "me:secret@github.com",
-            "`me:secret@github.com` has a user name; write only the host and the port, as example.com:443",
+            "`me:secret@github.com` has a user name; use only host and port, such as \
+             example.com:443",
         ),
-        ("*.*.example.com", "`*.*.example.com` has more than one `*`; one is the most"),
-        ("a**.example.com", "`a**.example.com` has more than one `*`; one is the most"),
+        ("*.*.example.com", "`*.*.example.com` has more than one `*`; use at most one"),
+        ("a**.example.com", "`a**.example.com` has more than one `*`; use at most one"),
         (
             "*",
-            "`*` has a `*` in its last label; write that out, as *.example.com, or 0.0.0.0 for all hosts on ports 80 and 443",
+            "`*` has a `*` in its last label; use a domain such as *.example.com, or 0.0.0.0 for \
+             all hosts on ports 80 and 443",
         ),
         (
             "example.*:443",
-            "`example.*:443` has a `*` in its last label; write that out, as *.example.com, or 0.0.0.0 for all hosts on ports 80 and 443",
+            "`example.*:443` has a `*` in its last label; use a domain such as *.example.com, or \
+             0.0.0.0 for all hosts on ports 80 and 443",
         ),
         (
             "github.com:70000",
-            "`github.com:70000` has the port `70000`; write one from 1 to 65535, a range as 8000-8100, or 0 for all",
+            "`github.com:70000` has the invalid port `70000`; use 1 to 65535, a range such as \
+             8000-8100, or 0 for all ports",
         ),
         (
             "0.0.0.0:22",
-            "`0.0.0.0:22` is for all hosts, which have only ports 80 and 443; write 0.0.0.0, 0.0.0.0:80 or 0.0.0.0:443",
+            "`0.0.0.0:22` means all hosts, which is possible only for ports 80 and 443; use \
+             0.0.0.0, 0.0.0.0:80 or 0.0.0.0:443",
         ),
         (
             "2001:4860::1",
-            "`2001:4860::1` is an IPv6 address without brackets; write it as [2001:db8::1]:443",
+            "`2001:4860::1` is an IPv6 address without brackets; use the form [2001:db8::1]:443",
         ),
-        ("10.1:80", "`10.1:80` is another spelling of 10.0.0.1; write that"),
-        ("0", "`0` is another spelling of 0.0.0.0; write that"),
+        ("10.1:80", "`10.1:80` is not the canonical form of 10.0.0.1; use that"),
+        ("0", "`0` is not the canonical form of 0.0.0.0; use that"),
         (
             "169.254.169.254:80",
-            "`169.254.169.254:80` is an address that is never opened (cloud metadata)",
+            "`169.254.169.254:80` is an address that is always blocked (cloud metadata)",
         ),
-        ("224.0.0.1", "`224.0.0.1` is an address that is never opened (multicast)"),
-        ("[::]", "`[::]` is an address that is never opened (unspecified)"),
-        ("a..b", "`a..b` is not the name or the address of a host"),
-        (":443", "`:443` is not the name or the address of a host"),
-        ("*.1.2.3", "`*.1.2.3` is not the name or the address of a host"),
-        ("[::1", "`[::1` is not the name or the address of a host"),
-        ("[::1]443", "`[::1]443` is not the name or the address of a host"),
-        ("*.bücher.example", "`*.bücher.example` is not the name or the address of a host"),
+        ("224.0.0.1", "`224.0.0.1` is an address that is always blocked (multicast)"),
+        ("[::]", "`[::]` is an address that is always blocked (unspecified)"),
+        ("a..b", "`a..b` is not a valid host name or IP address"),
+        (":443", "`:443` is not a valid host name or IP address"),
+        ("*.1.2.3", "`*.1.2.3` is not a valid host name or IP address"),
+        ("[::1", "`[::1` is not a valid host name or IP address"),
+        ("[::1]443", "`[::1]443` is not a valid host name or IP address"),
+        ("*.bücher.example", "`*.bücher.example` is not a valid host name or IP address"),
     ] {
         let refused = value.parse::<HostPort>().unwrap_err();
         assert_eq!(refused.to_string(), said);

@@ -15,9 +15,9 @@ pub enum SkillError {
     NoFrontmatter,
     #[error("SKILL.md frontmatter not properly closed with ---")]
     UnclosedFrontmatter,
-    #[error("SKILL.md is not UTF-8 (byte {0} is not part of a character)")]
+    #[error("SKILL.md is not valid UTF-8 (byte {0})")]
     NotUtf8(usize),
-    #[error("SKILL.md has {0} bytes of frontmatter, and at most {YAML_BYTES_MAX} are read")]
+    #[error("SKILL.md has {0} bytes of frontmatter; at most {YAML_BYTES_MAX} are allowed")]
     FrontmatterTooLarge(usize),
     #[error("Invalid YAML in frontmatter: {0}")]
     Yaml(Box<serde_saphyr::Error>),

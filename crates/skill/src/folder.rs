@@ -30,15 +30,15 @@ pub enum FolderError {
     DirectoryNotFound(PathBuf),
     #[error("Not a directory: {}", .0.display())]
     NotADirectory(PathBuf),
-    #[error("{0}: there is no such file in the skill")]
+    #[error("{0}: file not found in the skill")]
     NotFound(String),
     #[error("{0} is not a regular file")]
     NotRegular(String),
     #[error("{name} has more than {most} bytes")]
     TooLarge { name: String, most: u64 },
-    #[error("the skill has more than {FILES_MAX} entries")]
+    #[error("skill has more than {FILES_MAX} files; remove some")]
     TooManyFiles,
-    #[error("the files of the skill have more than {TOTAL_BYTES_MAX} bytes together")]
+    #[error("files of the skill exceed {TOTAL_BYTES_MAX} bytes in total")]
     TotalTooLarge,
     #[error("{name}: {source}")]
     Io { name: String, source: io::Error },
@@ -146,7 +146,7 @@ impl FolderScanner {
                 Ok(name) if !name.contains(char::is_control) => {
                     self.visit_entry(directory.as_fd(), name, full, depth)?;
                 }
-                _ => self.record_skipped(full, "its name cannot be used elsewhere"),
+                _ => self.record_skipped(full, "its name is not portable"),
             }
         }
         Ok(())
@@ -165,7 +165,7 @@ impl FolderScanner {
             FileType::Directory if depth + 1 < DEPTH_MAX => {
                 self.scan_directory(directory, name, &path, depth + 1)?;
             }
-            FileType::Directory => self.record_skipped(path, "too deep"),
+            FileType::Directory => self.record_skipped(path, "nested too deeply"),
             FileType::RegularFile => {
                 let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
                 self.bytes = self.bytes.saturating_add(size);

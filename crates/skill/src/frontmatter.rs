@@ -10,7 +10,7 @@ use std::fmt;
 
 /// Names and descriptions have hundreds of bytes; the rest is for other tools' metadata.
 pub(crate) const YAML_BYTES_MAX: usize = 64 * 1024;
-/// A mapping in the frontmatter has two levels; nobody writes this many by hand.
+/// A mapping in the frontmatter has two levels; this many are not written by hand.
 const DEPTH_MAX: usize = 32;
 const NODES_MAX: usize = 4_096;
 const FENCE: &str = "---";
@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     type Value = YamlNode;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a text, a list or a mapping")
+        formatter.write_str("a string, a list or a mapping")
     }
 
     text_of!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_i128: i128, visit_u128: u128,
@@ -120,7 +120,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
         let mut fields = FrontmatterFields::new();
         while let Some(key) = entries.next_key::<YamlNode>()? {
             let YamlNode::Text(key) = key else {
-                return Err(A::Error::custom("a key must be a text"));
+                return Err(A::Error::custom("a key must be a string"));
             };
             fields.insert(key, entries.next_value()?);
         }

@@ -200,7 +200,9 @@ impl PartialSchema for ErrorCode {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(SchemaType::Type(Type::String))
-            .description(Some("A stable name; `python.` and the type for the code's own exception"))
+            .description(Some(
+                "A stable name; for an exception of the code, `python.` and its type",
+            ))
             .examples(["time.exceeded", "python.ValueError"])
             .into()
     }
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_told_to_come_again_may_send_the_same_again() {
+    fn transient_errors_are_retryable_and_others_are_not() {
         for code in [
             ErrorCode::CapacityExhausted,
             ErrorCode::SessionBusy,

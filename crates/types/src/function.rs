@@ -132,7 +132,7 @@ pub struct FunctionResponse {
     pub response: Value,
 }
 
-/// A line that a call has printed.
+/// A line of output of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogLine {
     pub time: DateTime<Utc>,

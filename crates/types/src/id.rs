@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// Text that is not an id: most often a name, for an object that has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not an id, such as 0198c0de-0000-7000-8000-000000000000")]
+#[error("invalid id; expected a UUID such as 0198c0de-0000-7000-8000-000000000000")]
 pub struct ParseIdError;
 
 macro_rules! id {
@@ -56,19 +56,19 @@ macro_rules! id {
     };
 }
 
-id!(ExecutionId, "One run of code.");
-id!(SandboxId, "One session: a live interpreter with a working directory.");
-id!(WorkspaceId, "One tenant: everything in it is invisible from outside of it.");
-id!(PrincipalId, "Who asks: a user, a role or a service.");
+id!(ExecutionId, "One execution.");
+id!(SandboxId, "One session: a running interpreter with a working directory.");
+id!(WorkspaceId, "One workspace (tenant). Nothing in it is visible to other workspaces.");
+id!(PrincipalId, "One principal: a user, a role or a service.");
 id!(KeyId, "One API key of a principal.");
-id!(GrantId, "One privilege that a principal was given.");
-id!(OfferId, "OWNERSHIP of an object that a principal was offered, and has not accepted yet.");
-id!(VolumeId, "A named directory that outlives sessions.");
-id!(NetworkRuleId, "A named list of hosts and ports.");
-id!(IntegrationId, "Permission for code to leave its sandbox.");
-id!(SecretId, "A value that is written and never read again.");
-id!(FunctionId, "Code that is deployed apart from agents.");
-id!(ToolId, "Something an agent can call.");
-id!(AgentId, "A specification, and the tools that are attached to it.");
-id!(FileId, "Bytes with a name: a document, or what code made.");
-id!(ApprovalId, "One question to a person.");
+id!(GrantId, "One privilege of a principal.");
+id!(OfferId, "An offer of OWNERSHIP that its recipient has not accepted yet.");
+id!(VolumeId, "One volume: a named directory that outlives sessions.");
+id!(NetworkRuleId, "One network rule: a named list of hosts and ports.");
+id!(IntegrationId, "One integration: a named set of network rules.");
+id!(SecretId, "One secret: its value can be written, and is never returned.");
+id!(FunctionId, "One function: code that is deployed independently of agents.");
+id!(ToolId, "One tool that clients and agents can call.");
+id!(AgentId, "One agent: a specification and its tools.");
+id!(FileId, "One file: an uploaded document or the output of code.");
+id!(ApprovalId, "One approval request.");

@@ -327,9 +327,9 @@ impl OperatorCaps {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    #[error("{limit} is {asked}, and must be at least {least}")]
+    #[error("limit {limit} is {asked}; it must be at least {least}")]
     TooLow { limit: Limit, asked: u64, least: u64 },
-    #[error("{limit} is {asked}, and the operator allows at most {most}")]
+    #[error("limit {limit} is {asked}; the operator allows at most {most}")]
     OverCap { limit: Limit, asked: u64, most: u64 },
 }
 

@@ -13,9 +13,9 @@ const LEVELS_MAX: u32 = u128::BITS;
 /// Why a text is not a valid object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MembersError {
-    #[error("it is not one JSON object: unexpected text at byte {0}")]
+    #[error("must be a JSON object: unexpected text at byte {0}")]
     Malformed(usize),
-    #[error("a value in it is nested deeper than {LEVELS_MAX} levels")]
+    #[error("JSON is nested deeper than {LEVELS_MAX} levels")]
     TooDeep,
 }
 

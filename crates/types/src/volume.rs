@@ -21,7 +21,7 @@ pub struct VolumeGrant {
     pub path: String,
 }
 
-/// A named directory that outlives sessions.
+/// A volume: a named directory that outlives sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Volume {
     pub id: VolumeId,

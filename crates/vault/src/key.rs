@@ -17,7 +17,7 @@ pub(crate) const OVERHEAD: usize = NONCE_LEN + MAX_TAG_LEN;
 pub(crate) struct SealingKey(Zeroizing<[u8; Self::BYTES]>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("nothing can be sealed, because this machine gives no random bytes")]
+#[error("secrets cannot be encrypted: the system random number generator failed")]
 pub struct SealError;
 
 impl SealingKey {

@@ -19,13 +19,14 @@ pub enum KeyFileError {
     #[error(transparent)]
     Unusable(#[from] keyfile::Error),
     #[error(
-        "{} is not there, and there are secrets that were sealed with it; bring it back, without it \
-         they cannot be read",
+        "master key file {} is missing, and stored secrets are encrypted with it; restore it from \
+         a backup",
         .0.display()
     )]
     Missing(PathBuf),
     #[error(
-        "{} is not the key that the secrets here were sealed with; bring that one back",
+        "{} is not the master key that the stored secrets are encrypted with; restore the original \
+         from a backup",
         .0.display()
     )]
     WrongKey(PathBuf),

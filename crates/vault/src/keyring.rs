@@ -27,15 +27,17 @@ pub struct Keyring {
 /// The text is not a key, or one of several is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be 32 random bytes as base64, such as `openssl rand -base64 32` gives, or several of \
-     them, the newest first, with commas between them"
+    "must be 32 random bytes in base64, for example from `openssl rand -base64 32`; separate \
+     several keys with commas, newest first"
 )]
 pub struct KeyringParseError;
 
 /// A value that cannot be opened: its key is missing, it was sealed for another context, or it was
 /// changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("what is sealed here was not sealed here, or not with a key that this server has")]
+#[error(
+    "a stored secret cannot be decrypted: it was changed, or this server does not have its key"
+)]
 pub struct OpenError;
 
 impl Keyring {

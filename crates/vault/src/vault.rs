@@ -27,8 +27,8 @@ pub enum VaultError {
     #[error(transparent)]
     File(#[from] KeyFileError),
     #[error(
-        "the key that was given is not the one that the secrets here were sealed with; give that \
-         one, or both with a comma between them, the new one first"
+        "the given master key is not the one that the stored secrets are encrypted with; give the \
+         original, or both separated by a comma, the new one first"
     )]
     WrongKey,
 }
@@ -37,7 +37,10 @@ pub enum VaultError {
 pub enum RotationError {
     #[error(transparent)]
     File(#[from] KeyFileError),
-    #[error("the server was given one key, and there is no other to rotate to")]
+    #[error(
+        "the keys cannot be rotated: the server was given only one; give the new key and the old \
+         one, separated by a comma"
+    )]
     OneKey,
 }
 

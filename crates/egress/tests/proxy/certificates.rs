@@ -134,7 +134,7 @@ fn a_key_that_others_can_read_or_that_is_broken_is_refused_with_what_to_do() {
 
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let exposed = Ca::load_or_create(directory.path()).unwrap_err();
-    assert!(exposed.to_string().ends_with("run chmod 600 on it"), "{exposed}");
+    assert!(exposed.to_string().ends_with("run `chmod 600` on it"), "{exposed}");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
 
     let other = tempfile::tempdir().unwrap();

@@ -64,7 +64,7 @@ fn a_file_that_is_too_long_is_not_read_to_its_end() {
     assert_eq!(must_be_refused(format!("{GOOD}{megabytes}").as_bytes()), too_large);
     let long = "x".repeat(70_000);
     let long = must_be_refused(format!("---\nname: pdf\ndescription: {long}\n---\n").as_bytes());
-    assert_eq!(long, ["SKILL.md has 70028 bytes of frontmatter, and at most 65536 are read"]);
+    assert_eq!(long, ["SKILL.md has 70028 bytes of frontmatter; at most 65536 are allowed"]);
     // A file with a terabyte of holes.
     let world = World::skill("pdf", GOOD);
     File::create(world.path().join("SKILL.md")).unwrap().set_len(1 << 40).unwrap();
@@ -74,7 +74,7 @@ fn a_file_that_is_too_long_is_not_read_to_its_end() {
 #[test]
 fn other_encodings_are_refused_with_the_place() {
     let problems = must_be_refused(b"---\nname: pdf\ndescription: \xe9\n---\n");
-    assert_eq!(problems, ["SKILL.md is not UTF-8 (byte 27 is not part of a character)"]);
+    assert_eq!(problems, ["SKILL.md is not valid UTF-8 (byte 27)"]);
     let wide: Vec<u8> = GOOD.encode_utf16().flat_map(u16::to_le_bytes).collect();
     must_be_refused(&wide);
     must_be_refused(b"---\nname: pdf\ndescription: \"\0\"\n-\0--\n");
@@ -130,19 +130,22 @@ fn a_folder_without_end_is_refused() {
     let skill = world.open().unwrap();
     assert_eq!(skill.files().unwrap().files.len(), FILES_MAX);
     let one_more = File::create(world.path().join("more")).unwrap();
-    assert_eq!(skill.files().unwrap_err().to_string(), "the skill has more than 1000 entries");
+    assert_eq!(
+        skill.files().unwrap_err().to_string(),
+        "skill has more than 1000 files; remove some"
+    );
 
     let world = World::skill("pdf", GOOD);
     let file = File::create(world.path().join("large")).unwrap();
     file.set_len(TOTAL_BYTES_MAX).unwrap();
     let large = world.open().unwrap().files().unwrap_err().to_string();
-    assert_eq!(large, "the files of the skill have more than 33554432 bytes together");
+    assert_eq!(large, "files of the skill exceed 33554432 bytes in total");
     drop(one_more);
 
     let world = World::skill("pdf", GOOD);
     std::fs::create_dir_all(world.path().join("d/".repeat(200))).unwrap();
     let listing = world.open().unwrap().files().unwrap();
-    assert_eq!(listing.skipped.into_values().collect::<Vec<_>>(), ["too deep"]);
+    assert_eq!(listing.skipped.into_values().collect::<Vec<_>>(), ["nested too deeply"]);
 }
 
 proptest! {
