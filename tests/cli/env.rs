@@ -65,7 +65,7 @@ fn a_requirements_file_becomes_an_environment_to_run_code_in() {
     desk.good(&["env", "rm", "my-tools"]);
     assert!(!desk.good(&["env", "ls"]).contains("my-tools"));
     let gone = desk.refused(2, &["exec", "--env", "my-tools", "1"]);
-    assert!(gone.contains("there is no environment `my-tools`"), "{gone}");
+    assert!(gone.contains("environment `my-tools` not found"), "{gone}");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_is_wrong_is_told_by_file_and_line() {
     for (file, told) in [
         ("a.txt", "a.txt: line 3 (`-r b.txt`) is an option"),
         ("b.toml", "line 2, column 1"),
-        ("c.txt", "line 1 (`no-such-package-of-belljar`): there is no such package"),
+        ("c.txt", "line 1 (`no-such-package-of-belljar`): package not found"),
         ("d.py", "PEP 723"),
         ("e.txt", "no such file"),
     ] {
@@ -126,7 +126,7 @@ fn what_is_wrong_is_told_by_file_and_line() {
     }
     let python = desk.refused(125, &["env", "build", "c.txt", "--python", "3.99"]);
     assert!(
-        python.contains("needs CPython 3.99") && python.contains("uv python install"),
+        python.contains("requires CPython 3.99") && python.contains("uv python install"),
         "{python}"
     );
     assert_eq!(

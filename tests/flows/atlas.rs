@@ -347,7 +347,8 @@ fn a_machine_without_its_python_is_told_how_to_get_one() {
     }
     let output = command.output().unwrap();
     let said = harness::stderr(&output);
-    for part in ["environment `atlas` needs CPython 3.11", "uv python install", "--python PATH"] {
+    for part in ["environment `atlas` requires CPython 3.11", "uv python install", "--python PATH"]
+    {
         assert!(said.contains(part), "{said}");
     }
     assert_eq!(output.status.code(), Some(125));

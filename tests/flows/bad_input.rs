@@ -71,7 +71,7 @@ fn four_mebibytes_of_code_are_run() {
 #[test]
 fn an_unknown_environment() {
     let line = refused(&harness::exec(&["--env", "nowhere", "1"]));
-    assert!(line.starts_with("args.invalid: there is no environment `nowhere`"), "{line}");
+    assert!(line.starts_with("args.invalid: environment `nowhere` not found"), "{line}");
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn limits_of_zero_and_below() {
 #[test]
 fn limits_below_what_python_needs_and_above_what_the_operator_allows() {
     let line = refused(&bare(&["--memory", "1", "1"]));
-    assert_eq!(line, "args.invalid: memory_bytes is 1048576, and must be at least 33554432");
+    assert_eq!(line, "args.invalid: limit memory_bytes is 1048576; it must be at least 33554432");
     let line = refused(&bare(&["--timeout", "3601", "1"]));
-    assert_eq!(line, "args.invalid: wall_ms is 3601000, and the operator allows at most 3600000");
+    assert_eq!(line, "args.invalid: limit wall_ms is 3601000; the operator allows at most 3600000");
 }
 
 #[test]

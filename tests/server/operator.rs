@@ -38,7 +38,7 @@ fn packages_that_cannot_be_had_keep_a_server_from_starting_and_are_named() {
     let environments = harness::own_data();
     for (packages, told) in [
         ("no-such-package-of-belljar", "no-such-package-of-belljar"),
-        ("six @ https://127.0.0.1/six.whl", "is an address"),
+        ("six @ https://127.0.0.1/six.whl", "is a URL or a path"),
         ("six==1.16.0,six==1.17.0", "six"),
     ] {
         let output = std::process::Command::new(harness::binary())

@@ -108,7 +108,7 @@ fn in_parallel<T: Send>(
         let shares: Vec<_> = paths.chunks(share).map(|it| scope.spawn(move || one(it))).collect();
         let mut done = Vec::new();
         for share in shares {
-            done.extend(share.join().map_err(|_| io::Error::other("a thread has failed"))??);
+            done.extend(share.join().map_err(|_| io::Error::other("a compile thread panicked"))??);
         }
         Ok(done)
     })

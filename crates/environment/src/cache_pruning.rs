@@ -30,8 +30,8 @@ pub(crate) fn prune(cache: &Path, now: SystemTime) -> io::Result<()> {
     let before = now - UNUSED_RETENTION;
     // uv keeps the contents of a wheel in a directory, and notices by itself when one is missing.
     let wheels = entries(&cache.join("uv")).into_iter().filter(|path| is_archive(path));
-    for shelf in wheels.chain(entries(&cache.join("bytecode"))) {
-        for entry in entries(&shelf) {
+    for directory in wheels.chain(entries(&cache.join("bytecode"))) {
+        for entry in entries(&directory) {
             if is_unused(&entry, before).unwrap_or(false) {
                 remove(&entry)?;
             }

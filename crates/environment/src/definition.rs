@@ -113,9 +113,9 @@ pub enum PackageIndex {
 
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionError {
-    #[error("there is no environment `{name}`; these ship with Belljar: {}", built_in_list())]
+    #[error("environment `{name}` not found; built-in environments: {}", built_in_list())]
     Unknown { name: String },
-    #[error("the definition of an environment cannot be read: {}", one_line(.source))]
+    #[error("invalid environment definition: {}", one_line(.source))]
     Toml {
         #[source]
         source: Box<toml::de::Error>,
@@ -251,7 +251,7 @@ impl TryFrom<String> for Name {
         if fits {
             Ok(Self(text))
         } else {
-            Err("a name has at most 40 of a-z, 0-9 and -, a letter first")
+            Err("a name has at most 40 characters of a-z, 0-9 and -, and starts with a letter")
         }
     }
 }
@@ -267,7 +267,9 @@ impl TryFrom<String> for ModuleName {
         if text.split('.').all(is_identifier) {
             Ok(Self(text))
         } else {
-            Err("a module is named as after `import`, for example \"matplotlib.pyplot\"")
+            Err(
+                "a module name must be written as after `import`, for example \"matplotlib.pyplot\"",
+            )
         }
     }
 }
@@ -279,17 +281,20 @@ impl TryFrom<String> for VariableName {
         let fits = text.starts_with(|c: char| c.is_ascii_uppercase())
             && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
         if !fits {
-            return Err("a variable has a name of A-Z, 0-9 and _, a letter first");
+            return Err("a variable name has only A-Z, 0-9 and _, and starts with a letter");
         }
         if ["LD_", "PYTHON", "PATH", "HOME"].iter().any(|taken| text.starts_with(taken)) {
-            return Err("variables of the linker and of Python, PATH and HOME cannot be set here");
+            return Err(
+                "PATH, HOME and the variables of the linker (LD_*) and of Python (PYTHON*) \
+                        cannot be set",
+            );
         }
         Ok(Self(text))
     }
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged, expecting = "`imports` is \"any\" or a list of modules")]
+#[serde(untagged, expecting = "`imports` must be \"any\" or a list of modules")]
 enum ImportsText {
     Word(String),
     List(Vec<ModuleName>),
@@ -301,7 +306,7 @@ impl TryFrom<ImportsText> for Imports {
     fn try_from(text: ImportsText) -> Result<Self, Self::Error> {
         match text {
             ImportsText::Word(word) if word == "any" => Ok(Self::Any),
-            ImportsText::Word(_) => Err("`imports` is \"any\" or a list of modules"),
+            ImportsText::Word(_) => Err("`imports` must be \"any\" or a list of modules"),
             ImportsText::List(modules) => Ok(Self::Only(modules)),
         }
     }
@@ -324,7 +329,7 @@ impl TryFrom<String> for PackageIndex {
             "none" => Ok(Self::None),
             "pypi" => Ok(Self::Pypi),
             url if url.starts_with("https://") || url.starts_with("http://") => Ok(Self::Url(text)),
-            _ => Err("`index` is \"none\", \"pypi\" or the URL of a package index"),
+            _ => Err("`index` must be \"none\", \"pypi\" or the URL of a package index"),
         }
     }
 }
@@ -407,8 +412,8 @@ mod tests {
     fn an_unknown_name_says_what_there_is() {
         assert_eq!(
             Definition::built_in("atlantis").unwrap_err().to_string(),
-            "there is no environment `atlantis`; these ship with Belljar: default, \
-             atlas, cortex, coderunner, bare"
+            "environment `atlantis` not found; built-in environments: default, atlas, cortex, \
+             coderunner, bare"
         );
     }
 
@@ -467,7 +472,7 @@ mod tests {
     fn a_package_outside_the_lock_is_refused() {
         assert_eq!(
             refusal(SMALL, "numpy==2.4.6 --hash=sha256:aa"),
-            "environment `small`: `et-xmlfile` is not in the lock; make the lock again"
+            "environment `small`: `et-xmlfile` is not in the lock; create the lock again"
         );
     }
 

@@ -56,9 +56,9 @@ pub struct SkippedPython {
 pub enum SkipReason {
     #[error("it cannot be started ({})", io::Error::from(*.kind))]
     CannotStart { kind: io::ErrorKind },
-    #[error("it did not say what it is{}", in_parentheses(.message))]
+    #[error("it did not report its version{}", in_parentheses(.message))]
     NoAnswer { message: Option<String> },
-    #[error("it did not answer within {} s", PROBE_TIME.as_secs())]
+    #[error("it did not respond within {} s", PROBE_TIME.as_secs())]
     TooSlow,
     #[error("it is {implementation}, not CPython")]
     NotCPython { implementation: String },
@@ -72,7 +72,7 @@ pub enum SkipReason {
     WrongWidth { bits: u16 },
     #[error("{} is outside its prefix {}", .part.display(), .prefix.display())]
     OutsidePrefix { part: PathBuf, prefix: PathBuf },
-    #[error("its prefix {} holds a home directory, which every sandbox would see", .prefix.display())]
+    #[error("its prefix {} contains a home directory, which every sandbox would see", .prefix.display())]
     ExposesHome { prefix: PathBuf },
 }
 

@@ -79,7 +79,8 @@ pub(crate) fn run_bounded<T: Send>(
                 cancel.cancel();
             }
         }
-        let done = working.join().map_err(|_| io::Error::other("installing has panicked"))?;
+        let done =
+            working.join().map_err(|_| io::Error::other("the installation thread panicked"))?;
         match too_large {
             None => Ok(Some(done)),
             Some(wheel) if wheel.exists() => fs::remove_dir_all(wheel).map(|()| None),

@@ -18,54 +18,54 @@ const BARE: &str = "use environment `bare` (`--env bare`, or `serve --environmen
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(
-        "environment `{name}` needs CPython {wanted}, and none was found (passed over: \
-         {passed_over}; `belljar doctor` says why); install one, for example with \
-         `uv python install \"{wanted}\"`, or name one with `--python PATH`"
+        "environment `{name}` requires CPython {wanted}, and none was found (skipped: \
+         {passed_over}; see `belljar doctor`); install one, for example with `uv python install \
+         \"{wanted}\"`, or select one with `--python PATH`"
     )]
     NoPython { name: Name, wanted: VersionRange, passed_over: usize },
 
-    #[error(
-        "CPython {asked} is older than 3.{OLDEST_MINOR}, the oldest that can be used; name another"
-    )]
+    #[error("CPython {asked} is not supported; use 3.{OLDEST_MINOR} or newer")]
     OldPython { asked: VersionRange },
 
-    #[error("the Python at {} cannot be used: {reason}; name another", .path.display())]
+    #[error("Python at {} cannot be used: {reason}; select another with `--python PATH`", .path.display())]
     UnusablePython { path: PathBuf, reason: SkipReason },
 
     #[error(
-        "environment `{name}` needs CPython {wanted}, and the one at {} is {version}; name another",
+        "environment `{name}` requires CPython {wanted}, and the one at {} is {version}; select \
+         another with `--python PATH`",
         .path.display()
     )]
     OtherPython { name: Name, path: PathBuf, version: PythonVersion, wanted: VersionRange },
 
     #[error(
-        "there is no uv on this machine to install packages with, and the package index {index} \
-         could not give it ({detail}); install uv, or connect once, or {BARE}"
+        "uv is not installed, and downloading it from the package index {index} failed ({detail}); \
+         install uv, connect to the network once, or {BARE}"
     )]
     UvUnavailable { index: IndexUrl, detail: String },
 
     #[error(
-        "the uv that {index} gave is not the one that Belljar knows ({detail}), so it was thrown \
-         away; install uv yourself, or {BARE}"
+        "the uv downloaded from {index} does not have the expected hash ({detail}) and was \
+         deleted; install uv yourself, or {BARE}"
     )]
     UvDigestMismatch { index: IndexUrl, detail: String },
 
     #[error(
-        "there is no uv on this machine, and none is known for {architecture}; install uv, or {BARE}"
+        "uv is not installed, and Belljar cannot download it for {architecture}; install uv, or \
+         {BARE}"
     )]
     UvUnknown { architecture: &'static str },
 
     #[error(
-        "the packages of environment `{name}` ({}) are not on this machine, and the package \
-         index {index} cannot be reached ({cause}); connect once, name a directory that has them \
-         with --wheels DIR, or {BARE}",
+        "packages of environment `{name}` ({}) are not on this machine, and the package index \
+         {index} is unreachable ({cause}); connect to the network once, pass a directory that \
+         contains them with --wheels DIR, or {BARE}",
         list(.missing)
     )]
     IndexUnreachable { name: Name, missing: Vec<Requirement>, index: IndexUrl, cause: String },
 
     #[error(
-        "uv could not install the packages of environment `{name}` ({status}): {detail}; make its \
-         lock again, or {BARE}"
+        "uv failed to install the packages of environment `{name}` ({status}): {detail}; create \
+         its lock again, or {BARE}"
     )]
     Install { name: Name, status: ExitStatus, detail: String },
 
@@ -75,52 +75,53 @@ pub enum BuildError {
     #[error("{0}")]
     Definition(#[from] DefinitionError),
 
-    #[error("there is no environment `{name}`; there are: {}", .known.join(", "))]
+    #[error("environment `{name}` not found; available: {}", .known.join(", "))]
     Unknown { name: String, known: Vec<String> },
 
-    #[error("`{name}` ships with Belljar and stays as it is; choose another name")]
+    #[error("environment `{name}` is built in and cannot be changed; choose another name")]
     Shipped { name: Name },
 
-    #[error("the kept definition of environment `{name}` cannot be read: {source}; build it again")]
+    #[error("the stored definition of environment `{name}` is invalid: {source}; build it again")]
     StoredDefinition { name: Name, source: serde_json::Error },
 
     #[error("byte-compiling environment `{name}` failed ({status}): {detail}; try again")]
     Compile { name: Name, status: ExitStatus, detail: String },
 
     #[error(
-        "{} was killed (signal {signal}) before it had ended, most often because memory ran out; \
-         try again",
+        "{} was killed by signal {signal}, most often because memory ran out; free memory and try \
+         again",
         .program.display()
     )]
     Killed { program: PathBuf, signal: i32 },
 
-    #[error("{} could not be run: {source}", .program.display())]
+    #[error("{} could not be started: {source}", .program.display())]
     Run { program: PathBuf, source: io::Error },
 
-    #[error("{action} {} failed: {source}; check the rights and the free space there", .path.display())]
+    #[error("{action} {} failed: {source}; check its permissions and the free disk space", .path.display())]
     Files { action: &'static str, path: PathBuf, source: io::Error },
 }
 
 /// Why packages cannot be locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResolutionFailure {
-    #[error("there is no such package; check its name, or put a wheel of it into --wheels DIR")]
+    #[error("package not found; check its name, or put its wheel into --wheels DIR")]
     Unknown,
-    #[error("there is no such version; ask for another")]
+    #[error("version not found; request another")]
     NoVersion,
     #[error(
-        "there is no wheel for this Python and machine, and nothing is built from source, because \
-         that would run a program of its author outside of any sandbox; ask for another version, or \
-         build a wheel yourself and put it into --wheels DIR"
+        "no wheel for this Python and machine, and Belljar does not build from source, because \
+         that runs code of the package outside the sandbox; request another version, or build a \
+         wheel yourself and put it into --wheels DIR"
     )]
     NoWheel,
-    #[error("its authors have taken this version back; ask for another")]
+    #[error("this version was yanked by its authors; request another")]
     Yanked,
     #[error(
-        "it is not on this machine, and the index is not asked; connect, or add it to --wheels DIR"
+        "package is not on this machine, and the index is not used; connect to the network, or put \
+         its wheel into --wheels DIR"
     )]
     Offline,
-    #[error("these cannot be had together; loosen one of them")]
+    #[error("requirements conflict; loosen one of them")]
     Conflict,
 }
 

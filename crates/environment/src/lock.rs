@@ -45,38 +45,40 @@ struct Pin {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
-    #[error(
-        "line {line} of the lock is an option; only `name==version` with hashes may stand there"
-    )]
+    #[error("line {line} of the lock is an option; only `name==version` with hashes is allowed")]
     Option { line: usize },
     #[error(
-        "line {line} of the lock has a character that ends a line for some programs; take it out"
+        "line {line} of the lock contains a character that some programs read as a line break; \
+         remove it"
     )]
     AmbiguousLine { line: usize },
     #[error("line {line} of the lock does not pin one version with `==`")]
     NotPinned { line: usize },
-    #[error("line {line} of the lock has a marker that cannot be read")]
+    #[error("line {line} of the lock has an invalid marker")]
     Marker { line: usize },
-    #[error("`{name}` on line {line} of the lock has no sha256; make it with `--generate-hashes`")]
+    #[error(
+        "`{name}` on line {line} of the lock has no sha256 hash; create the lock with \
+         `--generate-hashes`"
+    )]
     NoHash { line: usize, name: String },
-    #[error("`{name}` is not in the lock; make the lock again")]
+    #[error("`{name}` is not in the lock; create the lock again")]
     Missing { name: PackageName },
-    #[error("line {line} of the lock has {name}, which nothing here needs; make the lock again")]
+    #[error("line {line} of the lock has {name}, which no package requires; create the lock again")]
     Unneeded { line: usize, name: PackageName },
     #[error(
-        "line {line} of the lock has other hashes than the files of {name} {version}; make the lock \
-         again"
+        "line {line} of the lock has hashes that do not match the files of {name} {version}; \
+         create the lock again"
     )]
     HashMismatch { line: usize, name: PackageName, version: String },
-    #[error("what the lock has does not go together ({places}): {detail}; make the lock again")]
+    #[error("packages of the lock conflict ({places}): {detail}; create the lock again")]
     Conflict { places: String, detail: String },
     #[error(
-        "line {line} of the lock has {name} {version}, and `{wanted}` is asked for; make the lock \
+        "line {line} of the lock has {name} {version}, and `{wanted}` is required; create the lock \
          again"
     )]
     VersionMismatch { line: usize, name: PackageName, version: String, wanted: String },
     #[error(
-        "the lock was made for CPython {made_for}, and CPython {wanted} is asked for; make the lock \
+        "the lock is for CPython {made_for}, and CPython {wanted} is required; create the lock \
          again"
     )]
     PythonMismatch { made_for: VersionRange, wanted: VersionRange },
@@ -330,7 +332,7 @@ numpy==2.4.6 \\
         let refused = Lock::parse(PINNED).unwrap().require(&wanted("numpy<2")).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "line 5 of the lock has numpy 2.4.6, and `numpy<2` is asked for; make the lock again"
+            "line 5 of the lock has numpy 2.4.6, and `numpy<2` is required; create the lock again"
         );
         let both = Lock::parse("a==1 --hash=sha256:aa\na==2 --hash=sha256:bb").unwrap();
         assert_eq!(both.require(&wanted("a>=2")), Ok(()));

@@ -44,20 +44,19 @@ pub enum Progress {
 impl fmt::Display for Progress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Waiting => {
-                formatter.write_str("waiting for another belljar that builds this environment")
-            }
+            Self::Waiting => formatter
+                .write_str("waiting for another belljar process that builds this environment"),
             Self::FoundPython { python } => write!(
                 formatter,
-                "building the environment with Python {} ({}), which happens once",
+                "building the environment with Python {} ({}); this happens once",
                 python.version,
                 python.executable.display()
             ),
             Self::FetchingUv { version } => write!(formatter, "fetching uv {version}"),
             Self::Locking { python } => {
-                write!(formatter, "choosing the exact versions of the packages for Python {python}")
+                write!(formatter, "resolving package versions for Python {python}")
             }
-            Self::CheckingLock => formatter.write_str("checking that the lock is whole"),
+            Self::CheckingLock => formatter.write_str("checking that the lock is complete"),
             Self::Resolving => formatter.write_str("checking the locked packages"),
             Self::Installing { packages } => write!(formatter, "installing {packages} packages"),
             Self::Downloading { package, size } => {

@@ -32,18 +32,18 @@ pub(crate) struct Marker(String);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
-    #[error("`{}` has characters other than those of plain English text", .0.escape_debug())]
+    #[error("`{}` has characters that are not printable ASCII", .0.escape_debug())]
     Characters(String),
-    #[error("`{0}` does not begin with the name of a package")]
+    #[error("`{0}` does not start with a package name")]
     Name(String),
     #[error(
-        "`{0}` is an address, and only packages of the index are taken: write the name of the \
-         package, and put a wheel that the index does not have into a directory (--wheels DIR)"
+        "`{0}` is a URL or a path, and only packages of the index are allowed; use the package \
+         name, and put a wheel that the index does not have into --wheels DIR"
     )]
     Address(String),
-    #[error("`{0}` has extras that are not names, such as `[http2]`")]
+    #[error("`{0}` has invalid extras; use names, such as `[http2]`")]
     Extras(String),
-    #[error("`{0}` has a marker that cannot be read, such as an empty one")]
+    #[error("`{0}` has an invalid or empty marker")]
     Marker(String),
     #[error("`{text}`: {source}")]
     Versions { text: String, source: VersionSpecifiersParseError },

@@ -23,13 +23,13 @@ pub struct Header {
 
 #[derive(Debug, thiserror::Error)]
 pub enum HeaderError {
-    #[error("there is more than one block `{OPENING}`")]
+    #[error("more than one block `{OPENING}`; keep one")]
     Twice,
-    #[error("the block `{OPENING}` has {0} bytes, and at most {HEADER_BYTES_MAX} are read")]
+    #[error("block `{OPENING}` has {0} bytes; at most {HEADER_BYTES_MAX} are allowed")]
     TooLong(usize),
-    #[error("line {line}: the block `{OPENING}` is not TOML: {}", .source.message())]
+    #[error("line {line}: block `{OPENING}` is not valid TOML: {}", .source.message())]
     Toml { line: usize, source: Box<toml::de::Error> },
-    #[error("line {line}: requires-python `{text}` is not a range of versions")]
+    #[error("line {line}: requires-python `{text}` is not a valid version range")]
     Python { line: usize, text: String },
     #[error("line {line}: {source}")]
     Requirement { line: usize, source: RequirementError },

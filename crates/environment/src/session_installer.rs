@@ -52,14 +52,14 @@ pub enum InstallError {
     NoIndex,
     #[error("{detail}")]
     Unavailable { trouble: ResolutionFailure, detail: String },
-    #[error("the package index {index} cannot be reached ({cause})")]
+    #[error("package index {index} is unreachable ({cause})")]
     IndexUnreachable { index: IndexUrl, cause: String },
     #[error(
-        "the packages of a session would have more than {} bytes or {} files",
+        "packages of this session would exceed {} bytes or {} files",
         SESSION_MAX.bytes, SESSION_MAX.files
     )]
     TooLarge,
-    #[error("what was chosen cannot be read: {0}")]
+    #[error("the resolved packages are not a valid lock: {0}")]
     Lock(#[from] LockError),
     #[error(transparent)]
     Build(#[from] BuildError),

@@ -125,7 +125,7 @@ fn run_streaming_for(
     let deadline = Instant::now() + time;
     let given_up = || {
         let message =
-            format!("it did not end within {} minutes and was killed", time.as_secs() / 60);
+            format!("it did not finish within {} minutes and was killed", time.as_secs() / 60);
         io::Error::new(io::ErrorKind::TimedOut, message)
     };
     let said = running.0.stderr.take().map(spawn_line_reader);

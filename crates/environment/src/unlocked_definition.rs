@@ -43,34 +43,34 @@ pub struct SourceLine {
 
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    #[error("it has {0} bytes, and at most {SOURCE_BYTES_MAX} are read")]
+    #[error("file has {0} bytes; at most {SOURCE_BYTES_MAX} are allowed")]
     TooLong(usize),
     #[error(transparent)]
     Definition(#[from] DefinitionError),
-    #[error("only a definition says its own name; name the environment")]
+    #[error("the file does not name the environment; pass a name")]
     NoName,
     #[error(
-        "`{0}` is a name for what is made by itself, for scripts and operators; choose another"
+        "name `{0}` is reserved for environments of scripts and of the operator; choose another"
     )]
     Reserved(Name),
-    #[error("the definition is of `{said}`, and `{asked}` was asked for; use one name")]
+    #[error("the definition names `{said}`, and `{asked}` was requested; use one name")]
     NameMismatch { said: Name, asked: Name },
     #[error(
-        "{0} is an option; only packages may stand there: write out what it would bring in, or use \
+        "{0} is an option, and only packages are allowed; list the packages it would add, or use \
          --wheels DIR for wheels that the index does not have"
     )]
     Option(SourceLine),
-    #[error("line {0} has a character that ends a line for some programs; take it out")]
+    #[error("line {0} contains a character that some programs read as a line break; remove it")]
     AmbiguousLine(usize),
     #[error("line {number}: {source}")]
     Requirement { number: usize, source: RequirementError },
     #[error(transparent)]
     Header(#[from] HeaderError),
-    #[error("the script does not say what it needs; write a block `# /// script` (PEP 723)")]
+    #[error("the script has no dependencies block; add a block `# /// script` (PEP 723)")]
     NoHeader,
-    #[error("requires-python `{0}` leaves no version from 3.11 on; change it")]
+    #[error("requires-python `{0}` excludes all supported versions; allow 3.11 or newer")]
     NoPython(String),
-    #[error("the definition cannot be written down: {0}")]
+    #[error("the definition cannot be serialized: {0}")]
     Write(#[from] toml::ser::Error),
 }
 
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(draft.definition.python.to_string(), "3.12");
         assert!(refusal(SourceKind::Script, "print(1)").contains("PEP 723"));
         let old = text.replace("==3.12.*", "<3.9");
-        assert!(refusal(SourceKind::Script, &old).contains("leaves no version"));
+        assert!(refusal(SourceKind::Script, &old).contains("excludes all supported versions"));
     }
 
     #[test]
@@ -287,28 +287,28 @@ mod tests {
         }
         for address in ["idna @ https://example.org/a.whl", "../idna", "/etc/passwd"] {
             let told = with(address);
-            assert!(told.starts_with(&format!("line 2: `{address}` is an address")), "{told}");
+            assert!(told.starts_with(&format!("line 2: `{address}` is a URL or a path")), "{told}");
         }
     }
 
     #[test]
     fn nothing_is_read_in_lines_that_others_end_elsewhere() {
         let told = refusal(SourceKind::Requirements, "six\n# x\r-r /tmp/private.txt\n");
-        assert!(told.starts_with("line 2 has a character"), "{told}");
+        assert!(told.starts_with("line 2 contains a character"), "{told}");
         let told = refusal(SourceKind::Toml, "name = \"mine\"\npackages = [\"six\\r>=1\"]");
         assert!(told.starts_with("line 2: `six\\r>=1` has characters"), "{told}");
         let script = |it: &str| format!("# /// script\n# dependencies = [{it}]\n# ///\n");
         let told = refusal(SourceKind::Script, &script("\"six\\u2028>=1\""));
         assert!(told.starts_with("line 2: `six\\u{2028}>=1` has characters"), "{told}");
         let told = refusal(SourceKind::Script, &script("\"six\" # x\r\"-r y\""));
-        assert!(told.starts_with("line 2: the block"), "{told}");
+        assert!(told.starts_with("line 2: block"), "{told}");
         assert!(read(SourceKind::Requirements, "# ours\r\nsix\r\n").is_ok());
     }
 
     #[test]
     fn a_definition_under_another_name_is_refused() {
         let told = refusal(SourceKind::Toml, "name = \"other\"");
-        assert!(told.starts_with("the definition is of `other`, and `mine`"), "{told}");
+        assert!(told.starts_with("the definition names `other`, and `mine`"), "{told}");
         let typo = refusal(SourceKind::Toml, "name = \"mine\"\npakages = []\n");
         assert!(typo.contains("line 2") && typo.contains("pakages"), "{typo}");
         let address = refusal(SourceKind::Toml, "name = \"mine\"\npackages = [\n\"a\",\n\"../b\"]");

@@ -155,7 +155,7 @@ impl Uv {
         let program = match UvSource::find(machine, tools) {
             UvSource::OnPath(program) | UvSource::Fetched(program) => program,
             UvSource::Index { .. } if machine.offline => {
-                let (index, detail) = (machine.index.clone(), "--offline asks none".to_owned());
+                let (index, detail) = (machine.index.clone(), "--offline is set".to_owned());
                 return Err(BuildError::UvUnavailable { index, detail });
             }
             UvSource::Index { version } => {

@@ -44,7 +44,7 @@ impl Default for VersionRange {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("`{text}` is not a Python version; write {wanted}")]
+#[error("`{text}` is not a Python version; use {wanted}")]
 pub struct VersionError {
     text: String,
     wanted: &'static str,

@@ -244,8 +244,9 @@ fn a_failed_build_leaves_nothing() {
     let refused = world.ensure(&world::small()).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "uv could not install the packages of environment `small` (exit status: 1): it broke; make \
-         its lock again, or use environment `bare` (`--env bare`, or `serve --environment bare`)"
+        "uv failed to install the packages of environment `small` (exit status: 1): it broke; \
+         create its lock again, or use environment `bare` (`--env bare`, or `serve --environment \
+         bare`)"
     );
     assert_eq!(world.names(), Vec::<String>::new());
 }
@@ -254,7 +255,7 @@ fn a_failed_build_leaves_nothing() {
 fn a_package_that_is_not_the_locked_one_is_refused() {
     let world = World::new();
     let refused = world.ensure(&world::small_with_a_wrong_hash()).unwrap_err();
-    let told = "line 1 of the lock has other hashes than the files of tabulate 0.9.0";
+    let told = "line 1 of the lock has hashes that do not match the files of tabulate 0.9.0";
     assert!(refused.to_string().contains(told), "{refused}");
     assert_eq!(world.names(), Vec::<String>::new());
 }
@@ -333,8 +334,8 @@ fn a_named_python_that_is_not_one_is_refused() {
     };
     assert_eq!(
         refused("/nowhere/python3").to_string(),
-        "the Python at /nowhere/python3 cannot be used: it cannot be started (entity not found); \
-         name another"
+        "Python at /nowhere/python3 cannot be used: it cannot be started (entity not found); \
+         select another with `--python PATH`"
     );
     let silent = refused("/bin/true");
     assert!(
@@ -355,7 +356,8 @@ fn a_named_python_outside_the_range_is_refused() {
     assert_eq!(
         refused.to_string(),
         format!(
-            "environment `future` needs CPython 3.99, and the one at {} is {}; name another",
+            "environment `future` requires CPython 3.99, and the one at {} is {}; select another \
+             with `--python PATH`",
             python.executable.display(),
             python.version
         )
@@ -380,9 +382,9 @@ fn a_machine_without_the_python_of_an_environment_says_how_to_get_it() {
     assert_eq!(
         refused.to_string(),
         format!(
-            "environment `atlas` needs CPython 3.11, and none was found (passed over: {}; \
-             `belljar doctor` says why); install one, for example with \
-             `uv python install \"3.11\"`, or name one with `--python PATH`",
+            "environment `atlas` requires CPython 3.11, and none was found (skipped: {}; see \
+             `belljar doctor`); install one, for example with `uv python install \"3.11\"`, or \
+             select one with `--python PATH`",
             others.len()
         )
     );

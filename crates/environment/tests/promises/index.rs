@@ -29,10 +29,9 @@ fn without_uv_and_without_network_one_is_told_both() {
     assert_eq!(
         refused.to_string(),
         format!(
-            "there is no uv on this machine to install packages with, and the package index \
-             {CLOSED_INDEX} could not give it ({CLOSED_INDEX}/uv/: [Errno 111] Connection refused); \
-             install uv, or connect once, or use environment `bare` (`--env bare`, or `serve --environment \
-             bare`)"
+            "uv is not installed, and downloading it from the package index {CLOSED_INDEX} failed \
+             ({CLOSED_INDEX}/uv/: [Errno 111] Connection refused); install uv, connect to the \
+             network once, or use environment `bare` (`--env bare`, or `serve --environment bare`)"
         )
     );
     assert_eq!(world.names(), Vec::<String>::new());
@@ -45,10 +44,10 @@ fn without_network_one_is_told_what_is_missing() {
     assert_eq!(
         refused.to_string(),
         format!(
-            "the packages of environment `small` (tabulate) are not on this machine, and the \
-             package index {CLOSED_INDEX} cannot be reached (Connection refused (os error 111)); \
-             connect once, name a directory that has them with --wheels DIR, or use environment \
-             `bare` (`--env bare`, or `serve --environment bare`)"
+            "packages of environment `small` (tabulate) are not on this machine, and the package \
+             index {CLOSED_INDEX} is unreachable (Connection refused (os error 111)); connect to \
+             the network once, pass a directory that contains them with --wheels DIR, or use \
+             environment `bare` (`--env bare`, or `serve --environment bare`)"
         )
     );
     assert_eq!(world.names(), Vec::<String>::new());
@@ -66,7 +65,7 @@ fn a_uv_that_is_not_the_pinned_one_is_thrown_away() {
     let (index, requests) = serve_forged_uv();
     world.machine.index = IndexUrl::new(index.replace("://", "://ada:secret@"));
     let refused = world.ensure(&world::small()).unwrap_err().to_string();
-    let start = format!("the uv that {index} gave is not the one that Belljar knows (");
+    let start = format!("the uv downloaded from {index} does not have the expected hash (");
     assert!(refused.starts_with(&start), "{refused}");
     assert!(!refused.contains("secret"), "{refused}");
 

@@ -77,20 +77,21 @@ fn comments_after_the_block_do_not_belong_to_it() {
 fn what_cannot_be_understood_is_refused_and_not_passed_over() {
     let twice = "# /// script\n# dependencies = []\n# ///\n";
     let twice = Header::of(&format!("{twice}\n{twice}")).unwrap_err().to_string();
-    assert_eq!(twice, "there is more than one block `# /// script`");
+    assert_eq!(twice, "more than one block `# /// script`; keep one");
     assert!(
-        refused("# dependencies = [").starts_with("line 2: the block `# /// script` is not TOML: ")
+        refused("# dependencies = [")
+            .starts_with("line 2: block `# /// script` is not valid TOML: ")
     );
-    assert!(refused("# dependencies = \"a\"").contains("is not TOML"));
+    assert!(refused("# dependencies = \"a\"").contains("is not valid TOML"));
     let range = refused("# requires-python = \"new\"");
-    assert_eq!(range, "line 2: requires-python `new` is not a range of versions");
+    assert_eq!(range, "line 2: requires-python `new` is not a valid version range");
     let address =
         refused("# dependencies = [\n#   \"a\",\n#   \"b @ https://example.org/b.whl\",\n# ]");
     assert!(
-        address.starts_with("line 4: `b @ https://example.org/b.whl` is an address"),
+        address.starts_with("line 4: `b @ https://example.org/b.whl` is a URL or a path"),
         "{address}"
     );
-    assert!(refused("# dependencies = [\"=2\"]").contains("does not begin with the name"));
+    assert!(refused("# dependencies = [\"=2\"]").contains("does not start with a package name"));
     assert!(refused("# dependencies = [\"a>>2\"]").starts_with("line 2: `a>>2`: "));
 }
 
