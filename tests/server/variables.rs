@@ -135,7 +135,7 @@ async fn w_036_what_cannot_be_a_variable_is_refused_in_the_words_of_the_seed() {
             json!([{"name": "A", "value": "x"}, {"name": "A", "value": "y"}]),
             "Duplicate code runner environment variable 'A'".to_owned(),
         ),
-        (json!([{"name": "A"}]), "the value of 'A' must be text without NUL".to_owned()),
+        (json!([{"name": "A"}]), "the value of 'A' must be a string without NUL".to_owned()),
     ];
     let reserved = [
         "OPENAI_API_KEY",

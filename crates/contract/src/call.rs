@@ -21,7 +21,7 @@ const SHOWN_CHARS_MAX: usize = 60;
 const MESSAGE_CHARS_MAX: usize = 4000;
 const NO_TEST: &str = "Function 'test' not found.";
 pub(crate) const TRY_AGAIN: &str =
-    "call it again with arguments that fit its schema; it was not called";
+    "the tool was not called; call it again with arguments that match its schema";
 
 /// A function of a tool with arguments that conform.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,17 +74,16 @@ impl CodeTool {
 
     /// The call of `test()`, if it exists and is callable.
     pub fn test_call(&self) -> Result<ValidatedCall, Error> {
-        let fault = match self.test {
+        let error = match self.test {
             TestFunction::Present => return Ok(self.build_call(TEST_FUNCTION, CallArguments::None)),
-            TestFunction::Absent => Error::new(ErrorCode::CodeNoEntry, NO_TEST).hint(
-                "write `def test():` beside the tool, with asserts; the tool itself is valid",
-            ),
+            TestFunction::Absent => Error::new(ErrorCode::CodeNoEntry, NO_TEST)
+                .hint("the tool itself is valid; to test it, add `def test():` with asserts"),
             TestFunction::WithParameters => Error::new(
                 ErrorCode::CodeType,
                 "test() has parameters, and no parameters are allowed",
             ),
         };
-        Err(fault)
+        Err(error)
     }
 
     fn build_call(&self, function: &'static str, arguments: CallArguments) -> ValidatedCall {
@@ -104,11 +103,11 @@ impl CodeTool {
 
     fn check_size(&self, arguments: &Value) -> Result<(), Error> {
         let most = self.input_bytes_max;
-        check_size(arguments, most).map_err(|fault| match self.entry {
-            ToolEntryPoint::Handle { .. } => fault,
+        check_size(arguments, most).map_err(|error| match self.entry {
+            ToolEntryPoint::Handle { .. } => error,
             ToolEntryPoint::Run { .. } => {
                 let message = format!("Code runner '{}' input exceeds {most} bytes", self.name);
-                Error { message, ..fault }
+                Error { message, ..error }
             }
         })
     }
@@ -120,7 +119,7 @@ pub(crate) fn check_size(arguments: &Value, most: usize) -> Result<(), Error> {
     if bytes <= most {
         return Ok(());
     }
-    let message = format!("The arguments have {bytes} bytes, and at most {most} are taken");
+    let message = format!("The arguments have {bytes} bytes; at most {most} are allowed");
     Err(Error::new(ErrorCode::ArgsInvalid, message).hint("pass large data as a file"))
 }
 
@@ -178,8 +177,10 @@ impl ValidatedCall {
             TEST_FUNCTION => NO_TEST,
             _ => NO_HANDLE,
         };
-        Error::new(ErrorCode::CodeNoEntry, message)
-            .hint(format!("`{}` was removed or replaced while the source ran", self.function))
+        Error::new(ErrorCode::CodeNoEntry, message).hint(format!(
+            "function `{}` was removed or replaced while the source ran",
+            self.function
+        ))
     }
 
     /// Checks a value outside the sandbox, where code can no longer change it.
@@ -199,7 +200,7 @@ impl ValidatedCall {
 
 fn output_error(message: &str) -> Error {
     Error::new(ErrorCode::OutputSchema, message)
-        .hint("return an object as output_schema describes it, or change output_schema")
+        .hint("return an object that matches output_schema, or change output_schema")
 }
 
 fn handle_arguments(input: &ObjectSchema, arguments: Value) -> Result<Map<String, Value>, Error> {
@@ -234,9 +235,9 @@ fn error_code_of(violations: &[Violation]) -> ErrorCode {
     let all = |is: fn(&ViolationKind) -> bool| {
         violations.iter().all(|it| it.path.depth() == 0 && is(&it.kind))
     };
-    if all(|fault| matches!(fault, ViolationKind::Missing(_))) {
+    if all(|kind| matches!(kind, ViolationKind::Missing(_))) {
         ErrorCode::ArgsMissing
-    } else if all(|fault| matches!(fault, ViolationKind::Unknown(_))) {
+    } else if all(|kind| matches!(kind, ViolationKind::Unknown(_))) {
         ErrorCode::ArgsUnknown
     } else {
         ErrorCode::ArgsInvalid
@@ -244,7 +245,7 @@ fn error_code_of(violations: &[Violation]) -> ErrorCode {
 }
 
 fn join_violations(violations: &[Violation], say: fn(&Violation) -> String) -> String {
-    let more = (violations.len() >= VIOLATIONS_MAX).then(|| "there may be more".to_owned());
+    let more = (violations.len() >= VIOLATIONS_MAX).then(|| "there may be more errors".to_owned());
     let sentences = violations.iter().map(say).chain(more).collect::<Vec<_>>().join("; ");
     truncate_message(&sentences)
 }
@@ -261,8 +262,8 @@ fn truncate_chars(text: &str, chars: usize) -> String {
     }
 }
 
-fn argument_violation(Violation { path, kind: fault }: &Violation) -> String {
-    match fault {
+fn argument_violation(Violation { path, kind }: &Violation) -> String {
+    match kind {
         ViolationKind::Missing(name) if path.depth() == 0 => {
             format!("Missing required argument '{name}'")
         }
@@ -281,8 +282,8 @@ fn argument_violation(Violation { path, kind: fault }: &Violation) -> String {
 }
 
 fn input_violation(violation: &Violation) -> String {
-    let Violation { path, kind: fault } = violation;
-    match fault {
+    let Violation { path, kind } = violation;
+    match kind {
         ViolationKind::Missing(name) if path.depth() == 0 => {
             format!("Missing required code runner input field '{name}'")
         }
@@ -293,13 +294,13 @@ fn input_violation(violation: &Violation) -> String {
             "Code runner input object '{path}' contains undeclared fields: {}",
             names.join(", ")
         ),
-        fault => field_violation("input", path, fault),
+        kind => field_violation("input", path, kind),
     }
 }
 
 fn output_violation(violation: &Violation) -> String {
-    let Violation { path, kind: fault } = violation;
-    match fault {
+    let Violation { path, kind } = violation;
+    match kind {
         ViolationKind::Missing(name) => {
             format!("Code runner output missing required field '{}'", path.child(name))
         }
@@ -310,12 +311,12 @@ fn output_violation(violation: &Violation) -> String {
             "Code runner output object '{path}' contains undeclared fields: {}",
             names.join(", ")
         ),
-        fault => field_violation("output", path, fault),
+        kind => field_violation("output", path, kind),
     }
 }
 
-fn field_violation(which: &str, path: &ValuePath, fault: &ViolationKind) -> String {
-    match fault {
+fn field_violation(which: &str, path: &ValuePath, kind: &ViolationKind) -> String {
+    match kind {
         ViolationKind::Type { expected, .. } => {
             format!("Invalid {which} field '{path}' for type {}", expected.to_uppercase())
         }
@@ -323,8 +324,8 @@ fn field_violation(which: &str, path: &ValuePath, fault: &ViolationKind) -> Stri
     }
 }
 
-fn detail(fault: &ViolationKind) -> String {
-    match fault {
+fn detail(kind: &ViolationKind) -> String {
+    match kind {
         ViolationKind::Type { expected, found } => {
             format!("expected {expected}, got {}", describe_value(found))
         }
@@ -337,11 +338,13 @@ fn detail(fault: &ViolationKind) -> String {
         ViolationKind::Below(minimum) => format!("it is less than the minimum {minimum}"),
         ViolationKind::Above(maximum) => format!("it is more than the maximum {maximum}"),
         ViolationKind::TooFewItems(least) => format!("it needs at least {least} items"),
-        ViolationKind::TooManyItems(most) => format!("it takes at most {most} items"),
+        ViolationKind::TooManyItems(most) => format!("it allows at most {most} items"),
         ViolationKind::Format { name, found } => {
             format!("{} is not in the format {name}", describe_value(found))
         }
-        ViolationKind::TooManyDigits => "it does not fit 64 bits; pass it as a string".to_owned(),
+        ViolationKind::TooManyDigits => {
+            "it does not fit into 64 bits; pass it as a string".to_owned()
+        }
     }
 }
 

@@ -167,7 +167,7 @@ impl CodeRunnerConfiguration {
             Some(_) => {
                 reader.add_problem(
                     "timeout_seconds",
-                    "'timeout_seconds' must be a whole number from 1",
+                    "'timeout_seconds' must be an integer of at least 1",
                 );
                 TIMEOUT_SECONDS
             }
@@ -245,7 +245,7 @@ fn read_variables(reader: &mut JsonReader<'_>) -> ToolVariables {
         } else if !names.insert(name) {
             Some(format!("Duplicate code runner environment variable '{name}'"))
         } else if text("value").is_none_or(|value| value.contains('\0')) {
-            Some(format!("the value of '{name}' must be text without NUL"))
+            Some(format!("the value of '{name}' must be a string without NUL"))
         } else {
             None
         };

@@ -83,9 +83,9 @@ struct SchemaChecker {
 }
 
 impl SchemaChecker {
-    fn add_violation(&mut self, fault: ViolationKind) {
+    fn add_violation(&mut self, kind: ViolationKind) {
         if !self.is_full() {
-            self.violations.push(Violation { path: self.path.clone(), kind: fault });
+            self.violations.push(Violation { path: self.path.clone(), kind });
         }
     }
 

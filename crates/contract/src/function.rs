@@ -91,9 +91,8 @@ fn unknown_parameter(parameter: &PythonParameter) -> Option<UnlocatedDiagnostic>
     if is_known_parameter(name) || parameter.default.is_some() {
         return None;
     }
-    let message = format!("handle() asks for `{name}`, which no function is given");
-    let hint =
-        format!("it may ask for {DATA}, {CLIENT}, {SECRETS} and {CALL_INFO}, by these names");
+    let message = format!("handle() has the unknown parameter `{name}`");
+    let hint = format!("allowed parameters are {DATA}, {CLIENT}, {SECRETS} and {CALL_INFO}");
     Some(
         UnlocatedDiagnostic::new(ErrorCode::CodeType, message)
             .with_span(parameter.span)

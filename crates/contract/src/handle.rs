@@ -63,7 +63,7 @@ pub(crate) fn handle_not_found(
 ) -> UnlocatedDiagnostic {
     let finding = UnlocatedDiagnostic::new(ErrorCode::CodeNoEntry, crate::NO_HANDLE);
     if let Some((_, span)) = module.nested_functions.iter().find(|(name, _)| name == HANDLE) {
-        let hint = "this one is inside of something else; `handle` must start at the left margin";
+        let hint = "`handle` must be defined at the top level of the module";
         return finding.with_span(*span).with_hint(hint);
     }
     let alike = module.functions.iter().find(|function| {
@@ -114,7 +114,7 @@ fn check_parameters(handle: &PythonFunction, findings: &mut DiagnosticCollector)
         findings.errors.push(
             UnlocatedDiagnostic::new(ErrorCode::CodeDuplicateArgument, message)
                 .with_span(*span)
-                .with_hint("each parameter needs a name of its own"),
+                .with_hint("give each parameter a unique name"),
         );
     }
     if let Some((_, span)) = handle.variadic.first() {
@@ -123,7 +123,7 @@ fn check_parameters(handle: &PythonFunction, findings: &mut DiagnosticCollector)
         findings.errors.push(
             UnlocatedDiagnostic::new(ErrorCode::CodeType, message)
                 .with_span(*span)
-                .with_hint("a contract names every argument; write each as a parameter of its own"),
+                .with_hint("replace it with one named parameter for each argument"),
         );
     }
 }
@@ -167,7 +167,7 @@ impl ParameterTypes<'_> {
             }
         }
         if let Some(missing) = self.reader.undefined_name(&annotation.kind) {
-            let message = format!("{missing} is not defined; calls will end in a NameError");
+            let message = format!("{missing} is not defined; calls will raise a NameError");
             let finding = UnlocatedDiagnostic::new(ErrorCode::CodeAnnotation, message)
                 .with_span(annotation.span);
             findings.warnings.push(finding.with_hint(format!("import {missing}")));
@@ -178,10 +178,11 @@ impl ParameterTypes<'_> {
     fn default_hint(&self, default: &SourceExpression) -> String {
         match (self.annotations, &default.kind) {
             (AnnotationMode::Strict, ExpressionKind::Literal(Value::Null)) => {
-                "give it a value of its type; `--extended` takes Optional[...] = None".to_owned()
+                "use a default of the same type; `--extended` allows Optional[...] = None"
+                    .to_owned()
             }
-            (_, ExpressionKind::Literal(_)) => "give it a value of its type".to_owned(),
-            _ => "write the value itself, as text, a number, True or False".to_owned(),
+            (_, ExpressionKind::Literal(_)) => "use a default of the same type".to_owned(),
+            _ => "use a literal: a string, a number, True or False".to_owned(),
         }
     }
 
@@ -191,7 +192,7 @@ impl ParameterTypes<'_> {
         }
         match self.annotations {
             AnnotationMode::Strict if self.extended_reader.read(&annotation.kind).is_ok() => {
-                format!("use {PRIMITIVE}; with `--extended` this one is taken too")
+                format!("use {PRIMITIVE}; `--extended` allows this type")
             }
             AnnotationMode::Strict => format!("use {PRIMITIVE}"),
             AnnotationMode::Extended => format!(
@@ -234,7 +235,7 @@ fn read_default(
                 _ => Err(format!("{} is not of its type", default.text)),
             }
         }
-        _ if is_primitive => Err(format!("{} is not a plain value", default.text)),
+        _ if is_primitive => Err(format!("{} is not a literal", default.text)),
         // Python evaluates it when the argument is omitted.
         _ => Ok(None),
     }
@@ -280,8 +281,8 @@ fn apply_descriptions(
             undescribed.join(", ")
         );
         let hint = match docstring::non_google_style(docstring) {
-            Some(style) => format!("this is {style} style; only `Args:` of Google's style is read"),
-            None => "describe each one under `Args:`, as `name: what it is`".to_owned(),
+            Some(style) => format!("this is {style} style; use `Args:` in Google style"),
+            None => "describe each parameter under `Args:`, as `name: description`".to_owned(),
         };
         let finding =
             UnlocatedDiagnostic::new(ErrorCode::CodeDocstring, message).with_span(handle.span);

@@ -40,24 +40,22 @@ pub struct JsonSchema {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonSchemaError {
-    #[error(
-        "arguments are an object, and this schema is of another type; set \"type\": \"object\""
-    )]
+    #[error("the schema of arguments must be of type object; set \"type\": \"object\"")]
     NotAnObjectSchema,
-    #[error("\"{named}\" is not known as a \"$schema\"; use one of {}", DRAFTS.join(", "))]
+    #[error("unknown \"$schema\" \"{named}\"; use one of {}", DRAFTS.join(", "))]
     Draft { named: String },
-    #[error("\"{0}\" cannot be used here; refer to parts of the schema as \"#/$defs/NAME\"")]
+    #[error("reference \"{0}\" is not supported; use references such as \"#/$defs/NAME\"")]
     Keyword(String),
-    #[error("there is nothing at \"{0}\"; refer to parts of the schema as \"#/$defs/NAME\"")]
+    #[error("reference \"{0}\" not found in the schema; use references such as \"#/$defs/NAME\"")]
     Reference(String),
     #[error(
-        "with its references written out it is larger than {NODES_MAX} values or deeper than \
-         {DEPTH_MAX}; a schema that refers to itself has no end"
+        "schema with its references resolved exceeds {NODES_MAX} values or {DEPTH_MAX} levels; \
+         recursive schemas are not supported"
     )]
     TooLarge,
-    #[error("it has more than {UNEVALUATED_MAX} of {}", UNEVALUATED_KEYWORDS.join(" and "))]
+    #[error("schema has more than {UNEVALUATED_MAX} of {}", UNEVALUATED_KEYWORDS.join(" and "))]
     Unevaluated,
-    #[error("it is not a schema at \"{path}\": {reason}")]
+    #[error("schema is invalid at \"{path}\": {reason}")]
     Invalid { path: String, reason: String },
 }
 

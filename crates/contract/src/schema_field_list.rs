@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use types::ErrorCode;
 
-const EXACT_NUMBER: &str = "a number that 53 bits hold";
+const EXACT_NUMBER: &str = "a number that fits into 53 bits";
 const TYPES: [&str; 6] = ["STRING", "INTEGER", "NUMBER", "BOOLEAN", "ARRAY", "OBJECT"];
 
 /// The keys of a SchemaField, and the types that they belong to.
@@ -70,10 +70,7 @@ impl SchemaFieldImporter<'_> {
             if name.is_empty() {
                 self.add_problem(&format!("{path}.name"), "a field needs a name");
             } else if !names.insert(name) {
-                self.add_problem(
-                    &format!("{path}.name"),
-                    format!("there is a second field '{name}'"),
-                );
+                self.add_problem(&format!("{path}.name"), format!("duplicate field '{name}'"));
             }
             let required = self.optional(field, "required", &path, "true or false", Value::as_bool);
             let schema = self.field(field, &path, depth);
@@ -99,8 +96,8 @@ impl SchemaFieldImporter<'_> {
             "ARRAY" => SchemaKind::Array(self.array(field, path, depth)),
             _ => SchemaKind::Object(self.object(field, path, depth)),
         });
-        schema.title = self.optional(field, "title", path, "text", as_text);
-        schema.description = self.optional(field, "description", path, "text", as_text);
+        schema.title = self.optional(field, "title", path, "a string", as_text);
+        schema.description = self.optional(field, "description", path, "a string", as_text);
         schema.one_of = self.choices(field, &schema, path);
         schema
     }
@@ -119,7 +116,7 @@ impl SchemaFieldImporter<'_> {
         let message = match TYPES.into_iter().find(|known| *known == upper) {
             Some(known) => format!("{key} '{given}' must be written '{known}'"),
             None if given.is_empty() => format!("{key} must be one of {}", TYPES.join(", ")),
-            None => format!("{key} '{given}' is none of {}", TYPES.join(", ")),
+            None => format!("{key} '{given}' is unknown; use one of {}", TYPES.join(", ")),
         };
         self.add_problem(&format!("{path}.{key}"), message);
         None
@@ -129,10 +126,14 @@ impl SchemaFieldImporter<'_> {
         for (key, _) in field.iter().filter(|(_, value)| !value.is_null()) {
             let fits = KEYS.iter().find(|(known, _)| known == key).map(|(_, types)| types);
             let message = match fits {
-                None => format!("a field has no '{key}'"),
+                None => format!("unknown property '{key}' of a field"),
                 Some(types) if types.contains(&kind) => continue,
-                Some([]) => format!("a field has no '{key}'; use items_type or items_schema"),
-                Some(types) => format!("'{key}' belongs to {}, not to {kind}", types.join(", ")),
+                Some([]) => {
+                    format!("unknown property '{key}' of a field; use items_type or items_schema")
+                }
+                Some(types) => {
+                    format!("'{key}' is allowed for {}, not for {kind}", types.join(", "))
+                }
             };
             self.add_problem(&format!("{path}.{key}"), message);
         }
@@ -161,7 +162,7 @@ impl SchemaFieldImporter<'_> {
         kind: &str,
         path: &str,
     ) -> Option<SchemaFormat> {
-        let name = self.optional(field, "format", path, "text", as_text)?;
+        let name = self.optional(field, "format", path, "a string", as_text)?;
         let fitting: Vec<&str> = SchemaFormat::ALL
             .into_iter()
             .filter(|format| format.field_type() == kind)
@@ -171,7 +172,7 @@ impl SchemaFieldImporter<'_> {
             SchemaFormat::from_name(&name).filter(|format| fitting.contains(&format.name()));
         if format.is_none() {
             let message =
-                format!("'{name}' is no format of {kind}; known are {}", fitting.join(", "));
+                format!("'{name}' is not a format of {kind}; use one of {}", fitting.join(", "));
             self.add_problem(&format!("{path}.format"), message);
         }
         format
@@ -186,19 +187,22 @@ impl SchemaFieldImporter<'_> {
         if let (Some(minimum), Some(maximum)) = (range.minimum, range.maximum)
             && minimum > maximum
         {
-            self.add_problem(&format!("{path}.minimum"), "'minimum' is more than 'maximum'");
+            self.add_problem(&format!("{path}.minimum"), "'minimum' is greater than 'maximum'");
         }
         range
     }
 
     fn array(&mut self, field: &Map<String, Value>, path: &str, depth: usize) -> ArraySchema {
-        let count = "a whole number from 0";
+        let count = "an integer of at least 0";
         let min_items = self.optional(field, "min_items", path, count, Value::as_u64);
         let max_items = self.optional(field, "max_items", path, count, Value::as_u64);
         if let (Some(least), Some(most)) = (min_items, max_items)
             && least > most
         {
-            self.add_problem(&format!("{path}.min_items"), "'min_items' is more than 'max_items'");
+            self.add_problem(
+                &format!("{path}.min_items"),
+                "'min_items' is greater than 'max_items'",
+            );
         }
         let items = self.items(field, path, depth);
         ArraySchema { items: items.map(Box::new), min_items, max_items }
@@ -276,9 +280,9 @@ impl SchemaFieldImporter<'_> {
         for (at, choice) in choices.iter().enumerate() {
             let path = format!("{path}.enum_values[{at}]");
             if schema.conform(choice.clone()).is_err() {
-                self.add_problem(&path, format!("{choice} is no value of this field"));
+                self.add_problem(&path, format!("{choice} does not have the type of this field"));
             } else if choices.iter().take(at).any(|other| json_equal(other, choice)) {
-                self.add_problem(&path, format!("{choice} is there a second time"));
+                self.add_problem(&path, format!("{choice} is listed twice"));
             }
         }
         choices
@@ -308,11 +312,11 @@ impl SchemaFormat {
 /// What a SchemaField cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaFieldError {
-    #[error("'{0}' may be null, and a SchemaField cannot say that")]
+    #[error("'{0}' may be null, which a SchemaField cannot express")]
     Nullable(String),
-    #[error("'{0}' may be anything, and a SchemaField has a type")]
+    #[error("'{0}' may have any type, which a SchemaField cannot express")]
     Any(String),
-    #[error("'{0}' is a map of values, and the fields of an OBJECT are named")]
+    #[error("'{0}' is a map with arbitrary keys, which a SchemaField cannot express")]
     Map(String),
 }
 

@@ -53,10 +53,8 @@ pub struct PythonSource {
 impl PythonSource {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Diagnostic> {
         if bytes.len() > SOURCE_BYTES_MAX {
-            let message = format!(
-                "the source has {} bytes, and at most {SOURCE_BYTES_MAX} are read",
-                bytes.len()
-            );
+            let message =
+                format!("source has {} bytes; at most {SOURCE_BYTES_MAX} are allowed", bytes.len());
             return Err(Diagnostic::new(ErrorCode::CodeSyntax, message));
         }
         match std::str::from_utf8(bytes) {
@@ -64,7 +62,7 @@ impl PythonSource {
             Err(error) => {
                 let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
                 let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-                let message = format!("the source is not UTF-8: line {line} has other bytes");
+                let message = format!("source is not valid UTF-8 in line {line}");
                 Err(Diagnostic::new(ErrorCode::CodeSyntax, message)
                     .with_hint("save the file as UTF-8"))
             }
@@ -78,24 +76,27 @@ impl PythonSource {
         let mut source = Self { text: written.to_owned(), line_starts: Vec::new() };
         source.line_starts = line_starts(source.as_str());
         if let Some(at) = source.as_str().find('\0') {
-            let problem = Diagnostic::new(ErrorCode::CodeSyntax, "the source has a NUL character");
+            let problem = Diagnostic::new(ErrorCode::CodeSyntax, "source contains a NUL character");
             return Err(problem.with_location(source.location(Span { start: at, end: at + 1 })));
         }
         match check_nesting(source.as_str()) {
             NestingCheck::Bounded => Ok(source),
             NestingCheck::TooDeep => {
-                let message = format!("the source is nested deeper than {NESTING_MAX} levels here");
+                let message = format!("source is nested deeper than {NESTING_MAX} levels");
                 Err(Diagnostic::new(ErrorCode::CodeSyntax, message)
                     .with_location(source.too_deep_location())
-                    .with_hint("name the parts of the expression, or put the data into a list"))
+                    .with_hint(
+                        "assign parts of the expression to variables, or put the data into a list",
+                    ))
             }
             NestingCheck::Unclear => {
                 let message = format!(
-                    "the source has more than {NESTING_TOKENS_MAX} operators, and strings or comments \
-                     inside of the braces of f-strings"
+                    "source has more than {NESTING_TOKENS_MAX} operators, strings and comments \
+                     inside the braces of f-strings"
                 );
-                Err(Diagnostic::new(ErrorCode::CodeSyntax, message)
-                    .with_hint("name these values before the f-string, or make the source smaller"))
+                Err(Diagnostic::new(ErrorCode::CodeSyntax, message).with_hint(
+                    "assign these values to variables before the f-string, or shorten the source",
+                ))
             }
         }
     }

@@ -23,21 +23,21 @@ pub(crate) fn parse_tool(text: &str, annotations: AnnotationMode) -> SourceCheck
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
         Err(error) => {
-            let message = format!("the tool is not JSON: {error}");
+            let message = format!("tool is not valid JSON: {error}");
             return invalid(vec![Diagnostic::new(ErrorCode::ArgsInvalid, message)]);
         }
     };
     let Value::Object(tool) = value else {
-        let message = "the JSON of a tool must be an object";
+        let message = "a tool must be a JSON object";
         return invalid(vec![Diagnostic::new(ErrorCode::ArgsInvalid, message).with_json_path("$")]);
     };
     match tool.get("type").and_then(Value::as_str) {
         Some("runPythonCode") => parse_run_python_code(&tool, annotations),
         Some("callFunction") => {
-            let message = "a callFunction tool has no code that could run here";
+            let message = "a callFunction tool has no code to run locally";
             let problem = Diagnostic::new(ErrorCode::ArgsInvalid, message).with_json_path("$.type");
             invalid(vec![
-                problem.with_hint("`belljar tool add` brings it to a server, which has functions"),
+                problem.with_hint("add it to a server with functions: `belljar tool add`"),
             ])
         }
         _ => parse_code_runner(&tool),
@@ -65,7 +65,7 @@ impl JsonReader<'_> {
         match self.get_non_null(key)? {
             Value::String(text) => Some(text.clone()),
             _ => {
-                self.add_problem(key, format!("'{key}' must be text"));
+                self.add_problem(key, format!("'{key}' must be a string"));
                 None
             }
         }
@@ -77,7 +77,7 @@ impl JsonReader<'_> {
         for key in unknown {
             self.add_problem(
                 &key,
-                format!("there is no '{key}' here; known are {}", keys.join(", ")),
+                format!("unknown property '{key}'; use one of {}", keys.join(", ")),
             );
         }
     }

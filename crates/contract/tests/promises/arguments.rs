@@ -94,7 +94,8 @@ fn an_integer_that_json_readers_round_is_refused() {
         let called = call("x: int", &arguments);
         assert_eq!(called.is_ok(), arrives, "{argument}");
         if let Err(fault) = called {
-            let expected = "Invalid argument 'x': it does not fit 64 bits; pass it as a string";
+            let expected =
+                "Invalid argument 'x': it does not fit into 64 bits; pass it as a string";
             assert_eq!(fault.message, expected);
         }
     }
@@ -146,7 +147,7 @@ fn everything_that_is_wrong_is_said_at_once() {
         "Missing required argument 'a'; Invalid argument 'b': expected string, got number 5; \
          Invalid argument 'c': expected boolean, got number 0; Unknown argument(s): d"
     );
-    assert!(fault.hint.unwrap().contains("it was not called"));
+    assert!(fault.hint.unwrap().contains("the tool was not called"));
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn arguments_are_bounded_in_size() {
     assert!(tool.validate_call(json!({ "x": fits })).is_ok());
     let fault = tool.validate_call(json!({ "x": format!("{fits}x") })).unwrap_err();
     assert_eq!(fault.code.to_string(), "args.invalid");
-    assert_eq!(fault.message, "The arguments have 1048577 bytes, and at most 1048576 are taken");
+    assert_eq!(fault.message, "The arguments have 1048577 bytes; at most 1048576 are allowed");
     assert_eq!(fault.hint.unwrap(), "pass large data as a file");
 }
 
@@ -177,7 +178,7 @@ fn a_refusal_is_short_whatever_was_sent() {
     let many = json!({ "x": vec!["no"; 100_000] });
     let fault = tool("def handle(x: list[int]): pass").validate_call(many).unwrap_err();
     assert!(fault.message.starts_with("Invalid argument 'x[0]': expected integer, got string"));
-    assert!(fault.message.ends_with("there may be more"), "{}", fault.message);
+    assert!(fault.message.ends_with("there may be more errors"), "{}", fault.message);
     let long = json!({ "x": "é".repeat(100_000), "y".repeat(100_000): 1 });
     let fault = tool("def handle(x: int): pass").validate_call(long).unwrap_err();
     assert!(fault.message.chars().count() < 4_100, "{}", fault.message.len());

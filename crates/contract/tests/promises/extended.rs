@@ -129,7 +129,7 @@ fn strict_stays_strict_and_says_who_would_take_it() {
         let problem = check_as(&code, AnnotationMode::Strict).result.unwrap_err().remove(0);
         let expected = format!("Unsupported type for parameter 'x': {annotation}");
         assert_eq!(problem.message, expected);
-        assert!(problem.hint.unwrap().ends_with("with `--extended` this one is taken too"));
+        assert!(problem.hint.unwrap().ends_with("`--extended` allows this type"));
     }
     let problem = check_as("def handle(x: set): pass", AnnotationMode::Strict).result.unwrap_err();
     assert!(!problem[0].hint.as_ref().unwrap().contains("extended"));

@@ -134,7 +134,8 @@ fn a_schema_that_is_wrong_is_refused_at_its_place() {
         (
             json!({"name": "x", "field_type": "TEXT"}),
             "[0].field_type",
-            "field_type 'TEXT' is none of STRING, INTEGER, NUMBER, BOOLEAN, ARRAY, OBJECT",
+            "field_type 'TEXT' is unknown; use one of STRING, INTEGER, NUMBER, BOOLEAN, ARRAY, \
+             OBJECT",
         ),
         (
             json!({"name": "x"}),
@@ -159,27 +160,27 @@ fn a_schema_that_is_wrong_is_refused_at_its_place() {
         (
             json!({"name": "x", "field_type": "STRING", "default": 5}),
             "[0].default",
-            "a field has no 'default'",
+            "unknown property 'default' of a field",
         ),
         (
             json!({"name": "x", "field_type": "ARRAY", "items": {}}),
             "[0].items",
-            "a field has no 'items'; use items_type or items_schema",
+            "unknown property 'items' of a field; use items_type or items_schema",
         ),
         (
             json!({"name": "x", "field_type": "STRING", "minimum": 1}),
             "[0].minimum",
-            "'minimum' belongs to INTEGER, NUMBER, not to STRING",
+            "'minimum' is allowed for INTEGER, NUMBER, not for STRING",
         ),
         (
             json!({"name": "x", "field_type": "OBJECT", "items_type": "STRING"}),
             "[0].items_type",
-            "'items_type' belongs to ARRAY, not to OBJECT",
+            "'items_type' is allowed for ARRAY, not for OBJECT",
         ),
         (
             json!({"name": "x", "field_type": "STRING", "properties": []}),
             "[0].properties",
-            "'properties' belongs to OBJECT, not to STRING",
+            "'properties' is allowed for OBJECT, not for STRING",
         ),
         (
             json!({"name": "x", "field_type": "STRING", "required": "yes"}),
@@ -189,43 +190,43 @@ fn a_schema_that_is_wrong_is_refused_at_its_place() {
         (
             json!({"name": "x", "field_type": "STRING", "title": 5}),
             "[0].title",
-            "'title' must be text",
+            "'title' must be a string",
         ),
         (
             json!({"name": "x", "field_type": "INTEGER", "minimum": "1"}),
             "[0].minimum",
-            "'minimum' must be a number that 53 bits hold",
+            "'minimum' must be a number that fits into 53 bits",
         ),
         (
             json!({"name": "x", "field_type": "INTEGER", "maximum": 9_007_199_254_740_993_i64}),
             "[0].maximum",
-            "'maximum' must be a number that 53 bits hold",
+            "'maximum' must be a number that fits into 53 bits",
         ),
         (
             json!({"name": "x", "field_type": "INTEGER", "minimum": 2, "maximum": 1}),
             "[0].minimum",
-            "'minimum' is more than 'maximum'",
+            "'minimum' is greater than 'maximum'",
         ),
         (
             json!({"name": "x", "field_type": "ARRAY", "min_items": -1}),
             "[0].min_items",
-            "'min_items' must be a whole number from 0",
+            "'min_items' must be an integer of at least 0",
         ),
         (
             json!({"name": "x", "field_type": "ARRAY", "min_items": 2, "max_items": 1}),
             "[0].min_items",
-            "'min_items' is more than 'max_items'",
+            "'min_items' is greater than 'max_items'",
         ),
         (
             json!({"name": "x", "field_type": "STRING", "format": "int32"}),
             "[0].format",
-            "'int32' is no format of STRING; known are date-time, date, time, email, uuid, uri, \
-          hostname, ipv4, ipv6",
+            "'int32' is not a format of STRING; use one of date-time, date, time, email, uuid, \
+             uri, hostname, ipv4, ipv6",
         ),
         (
             json!({"name": "x", "field_type": "NUMBER", "format": "int32"}),
             "[0].format",
-            "'int32' is no format of NUMBER; known are float, double",
+            "'int32' is not a format of NUMBER; use one of float, double",
         ),
         (
             json!({"name": "x", "field_type": "STRING", "enum_values": []}),
@@ -235,12 +236,12 @@ fn a_schema_that_is_wrong_is_refused_at_its_place() {
         (
             json!({"name": "x", "field_type": "INTEGER", "enum_values": [1, "2"]}),
             "[0].enum_values[1]",
-            "\"2\" is no value of this field",
+            "\"2\" does not have the type of this field",
         ),
         (
             json!({"name": "x", "field_type": "NUMBER", "enum_values": [1, 1.0]}),
             "[0].enum_values[1]",
-            "1.0 is there a second time",
+            "1.0 is listed twice",
         ),
         (
             json!({"name": "x", "field_type": "ARRAY", "items_schema": "STRING"}),
@@ -266,7 +267,7 @@ fn a_schema_that_is_wrong_is_refused_at_its_place() {
     let twice = json!([
         {"name": "a", "field_type": "STRING"}, {"name": " a ", "field_type": "STRING"}
     ]);
-    let expected = [("input_schema[1].name".to_owned(), "there is a second field 'a'".to_owned())];
+    let expected = [("input_schema[1].name".to_owned(), "duplicate field 'a'".to_owned())];
     assert_eq!(import(&twice).unwrap_err(), expected);
     let expected = [("input_schema".to_owned(), "must be a list of fields".to_owned())];
     assert_eq!(import(&json!({"x": "STRING"})).unwrap_err(), expected);
@@ -416,7 +417,7 @@ fn objects_inside_are_checked_all_the_way_down() {
         (json!({"rows": [{"id": "1"}]}), "Invalid input field 'rows[0].id' for type INTEGER"),
         (json!({"rows": [1]}), "Invalid input field 'rows[0]' for type OBJECT"),
         (json!({"grid": [[1], ["x"]]}), "Invalid input field 'grid[1][0]' for type NUMBER"),
-        (json!({"grid": [[1, 2, 3]]}), "Invalid input field 'grid[0]': it takes at most 2 items"),
+        (json!({"grid": [[1, 2, 3]]}), "Invalid input field 'grid[0]': it allows at most 2 items"),
     ] {
         assert_eq!(refused(&tool, input), message);
     }
@@ -474,7 +475,7 @@ fn every_keyword_is_enforced() {
             json!({"field_type": "ARRAY", "max_items": 1}),
             json!([1]),
             json!([1, 2]),
-            "it takes at most 1 items",
+            "it allows at most 1 items",
         ),
         (
             json!({"field_type": "INTEGER", "format": "int32"}),
@@ -601,10 +602,13 @@ fn what_a_list_of_fields_cannot_say_is_named() {
     ];
     assert_eq!(fields("a: Literal['x'], b: list[int] = []").unwrap(), expected);
     for (parameter, reason) in [
-        ("x: Optional[int]", "'x' may be null, and a SchemaField cannot say that"),
-        ("x: Any", "'x' may be anything, and a SchemaField has a type"),
-        ("x: dict[str, int]", "'x' is a map of values, and the fields of an OBJECT are named"),
-        ("x: list[Optional[int]]", "'x[]' may be null, and a SchemaField cannot say that"),
+        ("x: Optional[int]", "'x' may be null, which a SchemaField cannot express"),
+        ("x: Any", "'x' may have any type, which a SchemaField cannot express"),
+        (
+            "x: dict[str, int]",
+            "'x' is a map with arbitrary keys, which a SchemaField cannot express",
+        ),
+        ("x: list[Optional[int]]", "'x[]' may be null, which a SchemaField cannot express"),
     ] {
         assert_eq!(fields(parameter).unwrap_err(), reason);
     }

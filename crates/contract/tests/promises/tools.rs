@@ -116,7 +116,7 @@ fn every_key_of_a_code_runner_is_taken_and_no_other() {
     let (path, message) = problem(&with("timeout", json!(5)));
     assert_eq!(path, "$.configuration.timeout");
     assert!(
-        message.starts_with("there is no 'timeout' here; known are type, runtime"),
+        message.starts_with("unknown property 'timeout'; use one of type, runtime"),
         "{message}"
     );
 }
@@ -137,8 +137,8 @@ fn a_tool_of_another_kind_is_refused_by_its_name() {
     let paths: Vec<Option<String>> = refused(&tool).into_iter().map(|it| it.path).collect();
     assert_eq!(paths[0].as_deref(), Some("$.configuration"));
     for (text, message) in [
-        ("", "the tool is not JSON: EOF while parsing a value at line 1 column 0"),
-        ("[]", "the JSON of a tool must be an object"),
+        ("", "tool is not valid JSON: EOF while parsing a value at line 1 column 0"),
+        ("[]", "a tool must be a JSON object"),
     ] {
         let problems = CodeTool::from_json(text, AnnotationMode::Strict).result.unwrap_err();
         assert_eq!(problems[0].message, message);
@@ -153,7 +153,7 @@ fn the_type_of_a_configuration_is_written_in_pascal_case() {
             ("$.configuration.type".to_owned(), format!("'{other}' must be written 'CodeRunner'"));
         assert_eq!(problem(&with("type", json!(other))), expected);
     }
-    let expected = ("$.configuration.type".to_owned(), "'type' must be text".to_owned());
+    let expected = ("$.configuration.type".to_owned(), "'type' must be a string".to_owned());
     assert_eq!(problem(&with("type", json!(5))), expected);
 }
 
@@ -196,9 +196,9 @@ fn of_a_configuration_only_the_code_is_needed() {
     assert!(!tool.allow_network);
     assert_eq!(tool.entry, ToolEntryPoint::Run { input: None, output: None });
     for (key, value, message) in [
-        ("timeout_seconds", json!(0), "'timeout_seconds' must be a whole number from 1"),
-        ("timeout_seconds", json!("5"), "'timeout_seconds' must be a whole number from 1"),
-        ("timeout_seconds", json!(1.5), "'timeout_seconds' must be a whole number from 1"),
+        ("timeout_seconds", json!(0), "'timeout_seconds' must be an integer of at least 1"),
+        ("timeout_seconds", json!("5"), "'timeout_seconds' must be an integer of at least 1"),
+        ("timeout_seconds", json!(1.5), "'timeout_seconds' must be an integer of at least 1"),
         ("allow_network", json!("no"), "'allow_network' must be true or false"),
     ] {
         let expected = (format!("$.configuration.{key}"), message.to_owned());
@@ -284,10 +284,10 @@ fn variables_have_names_of_their_own() {
             json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]),
             "Duplicate code runner environment variable 'A'".to_owned(),
         ),
-        (json!([{"name": "A"}]), "the value of 'A' must be text without NUL".to_owned()),
+        (json!([{"name": "A"}]), "the value of 'A' must be a string without NUL".to_owned()),
         (
             json!([{"name": "A", "value": "a\0b"}]),
-            "the value of 'A' must be text without NUL".to_owned(),
+            "the value of 'A' must be a string without NUL".to_owned(),
         ),
     ];
     for name in ["1A", "A-B", "A B", "Ä", "A=B", "A\0"] {
@@ -351,14 +351,13 @@ fn a_run_python_code_tool_has_the_published_form() {
             "configuration",
             json!({"pythonCode": code, "timeout": 1}),
             "$.configuration.timeout",
-            "there is no 'timeout' here; known are pythonCode, requires_binaries, \
-             integrations",
+            "unknown property 'timeout'; use one of pythonCode, requires_binaries, integrations",
         ),
         (
             "more",
             json!(1),
             "$.more",
-            "there is no 'more' here; known are type, name, description, configuration",
+            "unknown property 'more'; use one of type, name, description, configuration",
         ),
     ] {
         let mut tool = python_code(code);
@@ -410,12 +409,12 @@ fn lines_are_counted_as_python_counts_them() {
 #[test]
 fn a_source_is_text() {
     let problem = PythonSource::from_bytes(b"x = 1\ny = '\xff'").unwrap_err();
-    assert_eq!(problem.message, "the source is not UTF-8: line 2 has other bytes");
+    assert_eq!(problem.message, "source is not valid UTF-8 in line 2");
     let problem = PythonSource::new("x = 1\ny = '\0'").unwrap_err();
-    assert_eq!(problem.message, "the source has a NUL character");
+    assert_eq!(problem.message, "source contains a NUL character");
     assert_eq!(problem.place.unwrap().line, 2);
     let problem = PythonSource::from_bytes(&vec![b' '; SOURCE_BYTES_MAX + 1]).unwrap_err();
-    assert_eq!(problem.message, "the source has 1048577 bytes, and at most 1048576 are read");
+    assert_eq!(problem.message, "source has 1048577 bytes; at most 1048576 are allowed");
 }
 
 // proves C-098
