@@ -337,9 +337,9 @@ print('done')";
             "a socket",
             "a symbolic link",
             "directory cannot be read",
-            "its name cannot be used elsewhere",
-            "name is not UTF-8",
-            "too deep",
+            "its name is not portable",
+            "name is not valid UTF-8",
+            "nested too deeply",
         ])
     );
     still_serves(&engine).await;

@@ -164,7 +164,7 @@ const PILES: [(&str, &str, &str); 4] = [
     (
         "a thousand levels",
         "for _ in range(1000):\n    os.mkdir('d'); os.chdir('d')\n    open('f', 'w').write('x')",
-        "too deep",
+        "nested too deeply",
     ),
     (
         "holes of a terabyte",

@@ -32,10 +32,7 @@ fn check_refused(wall: &str, step: &str) {
 
 #[test]
 fn code_is_not_run_without_landlock() {
-    check_refused(
-        "landlock",
-        "restricting itself with Landlock: Function not implemented (os error 38)",
-    );
+    check_refused("landlock", "applying Landlock: Function not implemented (os error 38)");
 }
 
 #[test]
@@ -48,7 +45,7 @@ fn code_is_not_run_without_namespaces() {
     let step = if rustix::process::geteuid().is_root() {
         "making namespaces: Function not implemented (os error 38)"
     } else {
-        "making a user namespace: Operation not permitted (os error 1)"
+        "creating a user namespace: Operation not permitted (os error 1)"
     };
     check_refused("namespaces", step);
 }

@@ -214,8 +214,12 @@ async fn t71_a_forged_value_costs_the_server_little_and_a_large_honest_one_arriv
     let (before, _) = memory(&world);
     let rows = |count: usize| format!("b'[' + b','.join([b'{{\"a\":1}}'] * {count}) + b']'");
     for (name, value, problem) in [
-        ("2.9 MB of objects", rows(360_000), "(result_bytes)"),
-        ("2.9 MB of lists", "b'[' + b','.join([b'[1]'] * 725_000) + b']'".into(), "(result_bytes)"),
+        ("2.9 MB of objects", rows(360_000), "the limit result_bytes is"),
+        (
+            "2.9 MB of lists",
+            "b'[' + b','.join([b'[1]'] * 725_000) + b']'".into(),
+            "the limit result_bytes is",
+        ),
         ("2 MB of objects", rows(250_000), "too many parts"),
     ] {
         let attack = async {

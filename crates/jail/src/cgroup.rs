@@ -40,9 +40,9 @@ const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 pub enum CgroupError {
     #[error("no cgroup file system is mounted")]
     NotMounted,
-    #[error("the {0} controller is neither in cgroup v1 nor delegated in v2")]
+    #[error("cgroup controller {0} is neither mounted (v1) nor delegated (v2)")]
     Controller(&'static str),
-    #[error("{} cannot be written: {source}", path.display())]
+    #[error("cannot write {}: {source}", path.display())]
     NotWritable { path: PathBuf, source: io::Error },
 }
 

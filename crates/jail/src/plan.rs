@@ -253,13 +253,13 @@ impl fmt::Display for JailStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::ReadPlan => "reading the plan",
-            Self::UnshareMounts => "making a mount namespace",
-            Self::UnshareUser => "making a user namespace",
+            Self::UnshareMounts => "creating a mount namespace",
+            Self::UnshareUser => "creating a user namespace",
             Self::MapIds => "mapping user ids",
             Self::BuildRoot(path) => return write!(f, "building {} of the root", path.display()),
             Self::PivotRoot => "changing to the new root",
-            Self::NewNamespaces => "making namespaces",
-            Self::TakeIdentity => "taking the sandbox's user id",
+            Self::NewNamespaces => "creating namespaces",
+            Self::TakeIdentity => "switching to the user id of the sandbox",
             Self::MountProc => "mounting /proc",
             Self::MountScratch(path) => return write!(f, "mounting {}", path.display()),
             Self::MountVolume(path) => {
@@ -280,7 +280,7 @@ impl fmt::Display for JailStep {
             Self::Limits => "setting resource limits",
             Self::Capabilities => "dropping capabilities",
             Self::NoNewPrivileges => "setting no_new_privs",
-            Self::Landlock => "restricting itself with Landlock",
+            Self::Landlock => "applying Landlock",
             Self::Seccomp => "loading the seccomp filter",
         };
         f.write_str(text)

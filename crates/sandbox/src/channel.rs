@@ -1,8 +1,8 @@
-//! The control channel: frames of a length and JSON, between the supervisor and a kernel that may
+//! The control channel: frames of a length and JSON, between the supervisor and a runner that may
 //! be anything by now. A frame's length is checked before a byte of it is stored, descriptors
-//! that come along are dropped by the system because nobody takes them, and a frame that is not
+//! that come along are dropped by the kernel because they are never received, and a frame that is not
 //! exactly one of [`FromKernel`] ends the sandbox. How many come is bounded by an [`Allowance`], and
-//! a large one is read on a thread that serves nobody, a few at a time in the whole process.
+//! a large one is read on a separate thread, a few at a time in the whole process.
 
 use crate::frames::{self, RunnerEvent, RunnerRequest};
 use crate::read_limiter::{ReadLimiter, TOTAL_BYTES_MAX};
@@ -21,7 +21,7 @@ use types::Limits;
 
 /// Holds one result of the largest size that an operator may allow, as JSON and base64.
 pub(crate) const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// What a frame may have besides a value or a result of `result_bytes`: the names in it, or an error
+/// Bytes of a frame besides a value or a result of `result_bytes`: the names in it, or an error
 /// with its traceback instead of them.
 const FRAME_REST_BYTES_MAX: usize = 1024 * 1024;
 const READ_BYTES: usize = 64 * 1024;
@@ -46,31 +46,31 @@ fn half_of_the_cores() -> Arc<Semaphore> {
     Arc::new(Semaphore::new((cores / 2).max(1)))
 }
 
-/// How a kernel broke the protocol.
+/// How a runner broke the protocol.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
-    #[error("a frame of {0} bytes, more than such a frame may have (`result_bytes`, and 1 MiB)")]
+    #[error("a frame of {0} bytes exceeds its limit (`result_bytes` and 1 MiB)")]
     TooLarge(u64),
-    #[error("a frame that is not one of the protocol's: {0}")]
+    #[error("an invalid frame: {0}")]
     NotAFrame(#[from] serde_json::Error),
-    #[error("a frame that lacks a part")]
+    #[error("an incomplete frame")]
     Incomplete,
-    #[error("a frame that contradicts itself")]
+    #[error("a frame with contradictory fields")]
     Inconsistent,
-    #[error("a frame that does not belong here")]
+    #[error("an unexpected frame")]
     OutOfOrder,
     #[error(
-        "more than {} MiB of messages in one run; each counts for 16 KiB besides its length",
+        "more than {} MiB of messages in one execution (each counts as 16 KiB plus its length)",
         TOTAL_BYTES_MAX / (1024 * 1024)
     )]
     TooManyBytes,
-    #[error("a value that is nested too deep")]
+    #[error("a value that is nested too deeply")]
     TooDeep,
-    #[error("a frame that could not be read")]
+    #[error("a frame that could not be parsed")]
     DecodingFailed,
-    #[error("it does not read the answer that it asked for")]
+    #[error("the sandbox does not read the response to its request")]
     NotReading,
-    #[error("reading the channel: {0}")]
+    #[error("reading the control channel failed: {0}")]
     Read(#[from] io::Error),
 }
 
@@ -85,14 +85,14 @@ impl ProtocolError {
 #[derive(Debug)]
 pub(crate) struct FrameDecoder {
     bytes: Vec<u8>,
-    /// Where the next frame begins; before it is what was taken already.
+    /// Start of the next frame; the bytes before it were taken already.
     start: usize,
     /// A frame that says that it is longer is refused before its body is stored.
     frame_bytes_max: usize,
 }
 
 impl Default for FrameDecoder {
-    /// For a kernel that no code has had yet.
+    /// The channel of a runner that has not run code yet.
     fn default() -> Self {
         Self { bytes: Vec::new(), start: 0, frame_bytes_max: FRAME_REST_BYTES_MAX }
     }
@@ -153,7 +153,7 @@ pub(crate) struct ControlChannel {
     socket: UnixStream,
     decoder: FrameDecoder,
     read_limiter: ReadLimiter,
-    /// What a value or a result of the present run may have.
+    /// Limit of a value or a result of the current execution.
     result_bytes: u64,
     /// Says whether there is memory for the value of the present run.
     room: ValueRoom,
@@ -188,7 +188,7 @@ impl LargeRead {
         Self { task, turn, told_until: Instant::now() }
     }
 
-    /// How long it has waited for its turn since this was asked last.
+    /// The waiting time since the last call.
     fn take_queue_wait(&mut self) -> Duration {
         let until = self.turn.get().copied().unwrap_or_else(Instant::now);
         let wait = until.saturating_duration_since(self.told_until);
@@ -264,7 +264,7 @@ impl ControlChannel {
         Ok(ReceivedFrame::Partial)
     }
 
-    /// Waits for the next frame of a kernel that no code has had yet; none if it has gone.
+    /// Waits for the next frame of a runner that has not run code yet; none if it has exited.
     pub(crate) async fn receive_frame(&mut self) -> Result<Option<RunnerEvent>, ProtocolError> {
         loop {
             match self.receive().await? {
@@ -309,7 +309,7 @@ impl ControlChannel {
 
     /// Makes ready for a run with these limits: takes in what has come without being asked for. A
     /// thread of the code may have shown a result between two executions; anything else is not the
-    /// kernel's doing.
+    /// runner's doing.
     pub(crate) async fn begin_request(
         &mut self,
         limits: &Limits,
@@ -337,7 +337,7 @@ impl ControlChannel {
         Ok(())
     }
 
-    /// Reads what there is now; whether there was anything.
+    /// Reads the available bytes; returns whether there were any.
     fn try_read_available(&mut self) -> bool {
         let mut buffer = [0; READ_BYTES];
         // The socket itself is asked: the runtime may not have heard of the last bytes yet.
@@ -346,7 +346,7 @@ impl ControlChannel {
                 self.decoder.push(&buffer[..count]);
                 true
             }
-            // Nothing there, or nobody: whoever waits for the answer will find out.
+            // Nothing to read, or a closed socket, which the next wait reports.
             Ok(0) | Err(_) => false,
         }
     }

@@ -54,7 +54,7 @@ pub(crate) struct ControlState {
 /// A process that the zygote has forked.
 #[derive(Debug)]
 pub(crate) struct SpawnedProcess {
-    /// As the zygote sees it.
+    /// The pid in the pid namespace of the zygote.
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
     /// Resolves to its wait status.
@@ -65,7 +65,7 @@ pub(crate) type SpawnResult = Result<SpawnedProcess, JailError>;
 
 /// Matches the exits that the warden reports with the starts that the zygote reports.
 ///
-/// A pid alone names nobody, because it is used again as soon as its process was reaped, and the two
+/// A pid alone identifies no process, because it is used again as soon as its process was reaped, and the two
 /// sockets have no order between them. But every start and every exit is reported once, each kind in
 /// its order: the n-th exit of a pid belongs to its n-th start, whichever of the two is heard first.
 #[derive(Debug, Default)]
@@ -142,8 +142,8 @@ impl ReceivedJail {
 #[derive(Debug)]
 pub(crate) struct JailWaiter(pub(crate) oneshot::Sender<Result<UnclaimedJail, JailError>>);
 
-/// A jail on its way to whoever asked for it. One that has gone away meanwhile will never take
-/// it, and a jail that nobody holds would stay for ever: dropping it ends it.
+/// A jail on its way to the caller that requested it. A caller that has gone away will never take
+/// it, and a jail without an owner would stay for ever: dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct UnclaimedJail(Option<ReceivedJail>);
 
@@ -211,7 +211,7 @@ impl ControlSockets {
         }
     }
 
-    /// Takes what warden and zygote say to whoever waits for it.
+    /// Delivers the messages of warden and zygote to the callers that wait for them.
     pub(crate) fn spawn_readers(wires: &Arc<Self>) -> [AbortHandle; 2] {
         let (warden, zygote) = (Arc::clone(wires), Arc::clone(wires));
         let warden = tokio::spawn(async move {
@@ -277,7 +277,7 @@ impl ControlSockets {
             SpawnReply::ZygoteReady => return,
             SpawnReply::Failed(error) => Err(error),
             SpawnReply::Started { pid } => {
-                // Noted whether or not somebody still waits for it: its exit will be reported.
+                // Recorded whether or not a caller still waits for it: its exit will be reported.
                 let exit = state.exits.record_start(pid);
                 match descriptors.into_iter().next() {
                     Some(pidfd) => Ok(SpawnedProcess { pid, pidfd, exit }),
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn t82_a_pid_that_comes_round_has_no_exit_of_a_former_process() {
         let mut exits = ExitMatcher::default();
-        // Nobody wants to know how the first one ends, and its end is reported late.
+        // No caller waits for the exit of the first one, which is reported late.
         drop(exits.record_start(5));
         let second = exits.record_start(5);
         exits.record_exit(5, 1);
@@ -401,7 +401,7 @@ mod tests {
         let began = tokio::time::Instant::now();
         assert_eq!(with_watchdog(never(), 5, || 0).await, None);
         assert_eq!(began.elapsed(), 6 * CHECK_INTERVAL);
-        // As long as it says something, nobody loses patience with it.
+        // As long as it sends messages, it is not killed.
         let mut words = 0;
         let talking = with_watchdog(never(), 5, || {
             words += 1;

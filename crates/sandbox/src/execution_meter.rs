@@ -16,7 +16,7 @@ use types::{DisplayData, Event, Limits, NetworkAttempt};
 /// After an interrupt code may tidy up for so long before it is killed; with the time the kill
 /// takes, an end comes within a second of the limit.
 const INTERRUPT_GRACE: Duration = Duration::from_millis(500);
-/// Somebody who interrupts wants to keep the state: code that has not had this much CPU time since
+/// An interrupt should keep the state: code that has not had this much CPU time since
 /// then, on a busy machine, cannot have answered yet and is given the longer time, once.
 const RESPONSE_CPU_MIN: Duration = Duration::from_millis(50);
 const STARVED_GRACE: Duration = Duration::from_secs(3);
@@ -26,7 +26,7 @@ const QUEUE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Displayed results of one execution, together.
 const RESULTS_BYTES_MAX: usize = 32 * 1024 * 1024;
 const RESULTS_MAX: usize = 256;
-/// Results that were left out and are counted: as many more as the code may say, nobody learns by it.
+/// Results that were left out and are counted: a larger number would tell the caller nothing.
 const RESULTS_DROPPED_MAX: usize = 1_000_000;
 /// Code that tries more often has told what it wants.
 const REFUSED_MAX: usize = 1_000;
@@ -46,7 +46,7 @@ pub(crate) enum Overrun {
 /// The books of one execution.
 pub(crate) struct ExecutionMeter<'a> {
     pub(crate) limits: &'a Limits,
-    /// What somebody elsewhere wants of it.
+    /// Stop requests from outside.
     pub(crate) stop_requests: watch::Receiver<StopRequest>,
     pub(crate) sink: &'a mut (dyn FnMut(Event) + Send),
     /// Asked for the memory of its value.
@@ -166,7 +166,7 @@ impl<'a> ExecutionMeter<'a> {
                 port,
                 integration: None,
                 allowed: false,
-                reason: Some("no way out of this sandbox leads there".to_owned()),
+                reason: Some("the network policy of this sandbox does not allow it".to_owned()),
             });
         }
     }
@@ -189,22 +189,22 @@ impl<'a> ExecutionMeter<'a> {
         self.overrun.is_some()
     }
 
-    /// What somebody wants since this was asked last.
+    /// The stop request since the last call.
     pub(crate) fn take_stop_request(&mut self) -> Option<StopRequest> {
         let changed = self.stop_requests.has_changed().unwrap_or_default();
         changed.then(|| *self.stop_requests.borrow_and_update())
     }
 
-    /// Waits until somebody wants something, which is left for [`Self::new_wish`].
+    /// Waits for a stop request, which is left for [`Self::new_wish`].
     pub(crate) async fn stop_request_changed(&mut self) {
         match self.stop_requests.changed().await {
             Ok(()) => self.stop_requests.mark_changed(),
-            // Whoever could have wished has gone.
+            // All senders are gone.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Notes how much CPU time was used when somebody interrupted.
+    /// Records how much CPU time was used at the interrupt.
     pub(crate) fn record_interrupt(&mut self, cpu: Duration) {
         if self.overrun.is_none() {
             self.stopped_at_cpu = Some(cpu);
@@ -243,7 +243,7 @@ impl<'a> ExecutionMeter<'a> {
         self.chunks.emit_due(millis(self.started.elapsed()), self.sink);
     }
 
-    /// Whether what was read is more than the limits allow.
+    /// Whether the readings exceed the limits.
     pub(crate) fn check_limits(&mut self, reading: &UsageReading) -> Option<Overrun> {
         self.exclude_background_usage(reading);
         self.memory_peak = self.memory_peak.max(reading.memory_bytes);
@@ -278,7 +278,7 @@ impl<'a> ExecutionMeter<'a> {
         }
     }
 
-    /// The kernel may call it a success; over the limit it is not one.
+    /// The runner may report a success; over the limit it is not one.
     pub(crate) fn done_cause(&mut self, done: RunnerOutcome) -> ExitCause {
         if self.overrun.is_none() {
             return ExitCause::Done(done);

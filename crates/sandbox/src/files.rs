@@ -34,13 +34,13 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
 
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("{0:?} is not a file name that can be used here")]
+    #[error("{0:?} is not a valid file name in a sandbox")]
     Name(String),
-    #[error("{name}: there is no such file")]
+    #[error("{name}: file not found")]
     NotFound { name: String },
     #[error("{name} is not a regular file")]
     NotRegular { name: String },
-    #[error("there is no room left for {name}")]
+    #[error("disk quota exceeded while writing {name}")]
     Full { name: String },
     #[error("{name}: {source}")]
     Io { name: String, source: io::Error },
@@ -82,7 +82,7 @@ impl FileEntry {
 #[derive(Debug, Clone, Default)]
 pub struct DirectoryListing {
     pub files: BTreeMap<String, FileEntry>,
-    /// What is not brought out, and why.
+    /// The entries that are not collected, and why.
     pub skipped: BTreeMap<String, String>,
     /// Everything that was looked at, directories too.
     entries: usize,
@@ -116,7 +116,7 @@ impl DirectoryListing {
     }
 }
 
-/// Whether a file can have this name, for those who ask before there is a directory.
+/// Whether the name is valid, without a directory.
 pub fn check_name(name: &str) -> Result<(), FileError> {
     checked_path(name).map(drop)
 }
@@ -144,7 +144,7 @@ fn create(workspace: &OwnedFd, name: &str) -> Result<OwnedFd, FileError> {
         if parent.as_os_str().is_empty() {
             continue;
         }
-        // Resolved anew: what mkdirat was told to make may be a link by now.
+        // Resolved again: the directory that mkdirat made may have been replaced with a link.
         match mkdirat_beneath(workspace, parent) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(failed(error)),
@@ -199,7 +199,7 @@ impl SandboxDirectory {
         Self { workspace, owner }
     }
 
-    /// A regular file to be read, and its size now. It may still grow: whoever has a bound reads no
+    /// A regular file to be read, and its size now. It may still grow: a caller with a bound reads no
     /// further than that.
     pub fn open(&self, name: &str) -> Result<(File, u64), FileError> {
         let path = checked_path(name)?;
@@ -315,7 +315,7 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut DirectoryLis
         }
         let Ok(name) = entry.file_name().to_str() else {
             let name = path.join(entry.file_name().to_string_lossy().as_ref());
-            listing.skip(&name.display().to_string(), "name is not UTF-8");
+            listing.skip(&name.display().to_string(), "name is not valid UTF-8");
             continue;
         };
         let full = path.join(name);
@@ -329,7 +329,7 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut DirectoryLis
             },
             // It went while we looked.
             Err(Errno::NOENT) => {}
-            Err(_) => listing.skip(&shown, "it cannot be looked at"),
+            Err(_) => listing.skip(&shown, "its metadata cannot be read"),
         }
     }
 }
@@ -344,8 +344,8 @@ fn record_entry(file_type: FileType, stat: &Stat, shown: String, listing: &mut D
                 .insert(shown, FileEntry { size, changed, inode: stat.st_ino, content: None });
             return;
         }
-        FileType::RegularFile => "its name cannot be used elsewhere",
-        FileType::Directory => "too deep",
+        FileType::RegularFile => "its name is not portable",
+        FileType::Directory => "nested too deeply",
         FileType::Symlink => "a symbolic link",
         FileType::Fifo => "a FIFO",
         FileType::Socket => "a socket",

@@ -1,4 +1,4 @@
-//! What is said on the control channel, in either direction.
+//! The frames of the control channel, in both directions.
 
 use crate::channel::{FRAME_BYTES_MAX, ProtocolError};
 use crate::json_size::{DEPTH_MAX, JsonSize};
@@ -28,7 +28,7 @@ const RESULT_DEPTH_MAX: usize = 120;
 const RESULT_NAMES_BYTES_MAX: u64 = 64 * 1024;
 /// Names: random states that were renewed, a step that failed, a host and a port.
 const SMALL_BYTES_MAX: usize = 64 * 1024;
-/// Packages to install: more than is accepted, so that whoever asks for too many is told why not.
+/// Packages to install: more than is accepted, so that the error for too many can say why.
 const INSTALL_BYTES_MAX: usize = MIB;
 /// Memory of such a part besides its text.
 const PART_MEMORY_MAX: usize = 4 * MIB;
@@ -136,7 +136,7 @@ pub(crate) enum RunnerEvent {
     Install {
         requirements: Vec<String>,
     },
-    /// Code has tried to reach somebody, and there is no way out.
+    /// Code tried to connect to a host, and the sandbox has no egress.
     ConnectionRefused {
         place: String,
     },
@@ -144,7 +144,7 @@ pub(crate) enum RunnerEvent {
 }
 
 impl RunnerEvent {
-    /// Whether it can come between two runs: threads of the code go on.
+    /// Whether it can arrive between two executions: threads of the code continue.
     pub(crate) fn may_be_unsolicited(&self) -> bool {
         matches!(
             self,
@@ -153,12 +153,12 @@ impl RunnerEvent {
     }
 }
 
-/// How the kernel says that what it was asked for has ended.
+/// The last frame of a request to the runner.
 #[derive(Debug, Clone)]
 pub enum RunnerOutcome {
     /// Without a value: statements, or a script.
     NoValue,
-    /// Of a cell's last expression, or of a call.
+    /// The value of a cell's last expression, or of a call.
     Value(ReturnedValue),
     NotJson(ValueEncodingError),
     Raised(PythonException),
@@ -372,7 +372,7 @@ fn parse_part<T: DeserializeOwned>(json: &str, bytes_max: usize) -> Result<T, Pr
     Ok(serde_json::from_str(json)?)
 }
 
-/// Whether forms of a result were left out. Which ones matters to nobody outside.
+/// Whether forms of a result were left out. The supervisor does not need to know which.
 fn has_dropped_forms(json: &str) -> Result<bool, ProtocolError> {
     if json.starts_with('{') { Ok(json != "{}") } else { Err(ProtocolError::Inconsistent) }
 }
@@ -389,7 +389,7 @@ fn parse_result(
     if fits { Ok(Some(serde_json::from_str(json)?)) } else { Ok(None) }
 }
 
-/// The shape of a value that is worth being parsed. What the kernel says of it counts for nothing here.
+/// The shape of a value that is worth being parsed. The claims of the runner about it do not count.
 /// Memory is asked for last, so that nothing is given to a value that is refused.
 fn check_value(
     json: &str,
@@ -398,14 +398,14 @@ fn check_value(
 ) -> Result<JsonSize, ValueEncodingError> {
     if json.len() as u64 > result_bytes {
         return Err(ValueEncodingError::too_large(format!(
-            "the value has {} bytes as JSON, and {result_bytes} are allowed (result_bytes)",
+            "the value has {} bytes as JSON; the limit result_bytes is {result_bytes}",
             json.len()
         )));
     }
     let shape = JsonSize::measure(json);
     if shape.memory_bytes > VALUE_MEMORY_BYTES_MAX {
         return Err(ValueEncodingError::too_large(format!(
-            "the value has too many parts: it would take {} MiB of memory, and {} are allowed",
+            "the value has too many parts: it would need {} MiB of memory, and the limit is {}",
             shape.memory_bytes.div_ceil(MIB),
             VALUE_MEMORY_BYTES_MAX / MIB
         )));
@@ -423,7 +423,7 @@ pub struct ValueEncodingError {
     #[serde(rename = "type")]
     _kind: Option<String>,
     pub problem: String,
-    /// What to write instead.
+    /// The replacement in the code.
     pub fix: Option<String>,
     #[serde(default)]
     pub too_large: bool,
@@ -457,10 +457,10 @@ pub struct PythonException {
     pub syntax: bool,
     #[serde(default)]
     pub assertion: Option<Assertion>,
-    /// It is the kernel's own, for something that the environment does not have.
+    /// An exception of the runner, for something that the environment does not have.
     #[serde(default)]
     pub denied: Option<DeniedFeature>,
-    /// What to do, as whoever refused it has said it.
+    /// The hint of the refusal.
     #[serde(default)]
     pub hint: Option<String>,
 }
@@ -485,7 +485,7 @@ impl PythonException {
     }
 }
 
-/// What the kernel guides code away from before it meets a wall.
+/// Actions that the runner refuses with a hint before an isolation layer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DeniedFeature {
@@ -564,8 +564,8 @@ mod tests {
         let deep = parse(deep.as_bytes(), RESULT_BYTES, &ValueRoom::default());
         assert!(matches!(deep, Err(ProtocolError::TooDeep)), "{deep:?}");
         for (json, problem) in [
-            (list("1", 3_500_000), "(result_bytes)"),
-            (format!("\"{}\"", "x".repeat(2 * MIB)), "(result_bytes)"),
+            (list("1", 3_500_000), "the limit result_bytes is"),
+            (format!("\"{}\"", "x".repeat(2 * MIB)), "the limit result_bytes is"),
             (list("1", 1_000_000), "too many parts"),
             (list(r#"{"a":1}"#, 250_000), "too many parts"),
         ] {

@@ -1,7 +1,7 @@
 //! Packages that code asks for while it runs: one request at a time, each small, few in one run, and
 //! together not longer than a limit of their own, during which the clock of the run stands still.
 //!
-//! What is asked for is text of the sandbox's and nothing is done with it here: whoever runs the code
+//! The requirements are untrusted text and are not interpreted here: the engine
 //! says what becomes of it.
 
 use crate::frames::RunnerRequest;
@@ -11,11 +11,11 @@ use tokio::time::timeout;
 
 /// More than anybody names by hand.
 const REQUIREMENTS_MAX: usize = 32;
-/// Of all names and versions in one request, which is a line or two.
+/// Bytes of all requirements in one request, which is a line or two.
 const REQUIREMENTS_BYTES_MAX: usize = 4 * 1024;
 /// Each starts a program outside.
 const INSTALLS_MAX: usize = 16;
-/// For the installs of one run together: what a large package takes on a slow line.
+/// Time for all installs of one execution: enough for a large package on a slow connection.
 const INSTALLS_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// Answers what code asks for. An answer that is not waited for any more is dropped.
@@ -23,19 +23,19 @@ pub type InstallCallback<'a> = &'a (dyn Fn(Vec<String>) -> InstallFuture + Send 
 pub type InstallFuture =
     Pin<Box<dyn Future<Output = Result<InstallSuccess, InstallFailure>> + Send>>;
 
-/// What code can import from now on.
+/// The packages that code can import from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallSuccess {
-    /// Where it is inside; none if all of it was there.
+    /// Its path inside the sandbox; none if everything was already installed.
     pub path: Option<String>,
     /// Names and versions of what was not there before.
     pub packages: Vec<(String, String)>,
 }
 
-/// What code is told instead.
+/// The refusal that code gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallFailure {
-    /// Somebody has to allow it; otherwise it was tried, or could not be.
+    /// A policy refused it; otherwise it was tried, or could not be.
     pub denied: bool,
     pub message: String,
     pub hint: String,
@@ -56,7 +56,7 @@ pub(crate) struct InstallTracker<'a> {
     pub(crate) installed: Vec<(String, String)>,
 }
 
-/// The kernel asks for one thing after the other.
+/// The runner sends one request after the other.
 #[derive(Debug)]
 pub(crate) struct ConcurrentInstall;
 
@@ -65,7 +65,7 @@ impl<'a> InstallTracker<'a> {
         Self { install, under_way: None, asked: 0, spent: Duration::ZERO, installed: Vec::new() }
     }
 
-    /// Whether somebody outside is at work for the code, which can do nothing about it.
+    /// Whether the supervisor is installing for the code, which meanwhile can do nothing.
     pub(crate) fn is_pending(&self) -> bool {
         self.under_way.is_some()
     }
@@ -91,20 +91,20 @@ impl<'a> InstallTracker<'a> {
 
     fn check(&self, requirements: &[String]) -> Option<InstallFailure> {
         let bytes: usize = requirements.iter().map(String::len).sum();
-        let fewer = "install what is needed in one request, at the beginning";
+        let fewer = "install all packages in one request, at the beginning";
         if self.asked > INSTALLS_MAX {
-            let message = format!("one run can install {INSTALLS_MAX} times");
+            let message = format!("an execution can install packages at most {INSTALLS_MAX} times");
             return Some(InstallFailure::failed(message, fewer));
         }
         if requirements.len() > REQUIREMENTS_MAX || bytes > REQUIREMENTS_BYTES_MAX {
             let message = format!(
-                "one request has at most {REQUIREMENTS_MAX} packages and {REQUIREMENTS_BYTES_MAX} \
-                 bytes"
+                "a request can have at most {REQUIREMENTS_MAX} packages and \
+                 {REQUIREMENTS_BYTES_MAX} bytes"
             );
-            return Some(InstallFailure::failed(message, "ask for fewer packages at a time"));
+            return Some(InstallFailure::failed(message, "request fewer packages at a time"));
         }
-        let nothing = "name the packages, such as belljar.install(\"six\")";
-        requirements.is_empty().then(|| InstallFailure::failed("no package is named", nothing))
+        let nothing = "pass package names, such as belljar.install(\"six\")";
+        requirements.is_empty().then(|| InstallFailure::failed("no package was requested", nothing))
     }
 
     /// The answer to what is under way, and how long it took; never comes if nothing is.
@@ -128,16 +128,19 @@ impl<'a> InstallTracker<'a> {
     pub(crate) fn cancel(&mut self) -> Option<InstallFailure> {
         let (since, _) = self.under_way.take()?;
         self.spent += since.elapsed();
-        Some(InstallFailure::failed("it was interrupted", "run it again"))
+        Some(InstallFailure::failed("the installation was interrupted", "run it again"))
     }
 }
 
 fn too_slow() -> InstallFailure {
-    let message = format!("installing took longer than {} s", INSTALLS_TIME_MAX.as_secs());
-    InstallFailure::failed(message, "install less, or ask for an environment that has the packages")
+    let message = format!("the installation took longer than {} s", INSTALLS_TIME_MAX.as_secs());
+    InstallFailure::failed(
+        message,
+        "install fewer packages, or use an environment that contains them",
+    )
 }
 
-/// As the kernel is told it.
+/// The response to the runner.
 pub(crate) fn to_runner_request(
     answer: &Result<InstallSuccess, InstallFailure>,
 ) -> RunnerRequest<'_> {
@@ -182,7 +185,7 @@ mod tests {
         let mut installs = InstallTracker::new(&never);
         assert_eq!(installs.begin(six()).unwrap(), None);
         assert!(installs.begin(six()).is_err());
-        assert_eq!(installs.cancel().unwrap().message, "it was interrupted");
+        assert_eq!(installs.cancel().unwrap().message, "the installation was interrupted");
         assert!(installs.cancel().is_none());
     }
 
@@ -199,7 +202,7 @@ mod tests {
             installs.next_result().await.1.unwrap();
         }
         let refused = installs.begin(six()).unwrap().unwrap();
-        assert_eq!(refused.message, "one run can install 16 times");
+        assert_eq!(refused.message, "an execution can install packages at most 16 times");
     }
 
     #[tokio::test(start_paused = true)]
@@ -207,6 +210,6 @@ mod tests {
         let mut installs = InstallTracker::new(&never);
         installs.begin(six()).unwrap();
         let (_, answer) = installs.next_result().await;
-        assert_eq!(answer.unwrap_err().message, "installing took longer than 120 s");
+        assert_eq!(answer.unwrap_err().message, "the installation took longer than 120 s");
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct OutputChunks {
     /// When the last piece was emitted, in milliseconds after the start.
     emitted_at: Option<u64>,
     emitted: u64,
-    /// Of all text so far.
+    /// Bytes of all text so far.
     bytes: u64,
 }
 

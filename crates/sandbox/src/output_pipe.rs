@@ -12,7 +12,7 @@ use tokio::time::sleep_until;
 use types::OutputStream;
 
 const READ_BYTES: usize = 64 * 1024;
-/// Many times what a pipe holds, so that all that was there is read; and an end, because whoever
+/// Many times what a pipe holds, so that all that was there is read; and bounded, because a process that
 /// writes may write as fast as we read.
 const READS_MAX: usize = 16;
 /// A read of fewer bytes is a small one. A pipe that is filled faster is read at once.
@@ -20,7 +20,7 @@ const LITTLE_BYTES: usize = 4 * 1024;
 /// So many small reads without a pause are ordinary, such as lines that alternate between the two
 /// streams, for which the runner waits until the other one was read. A pipe with more of them rests.
 const LITTLE_READS_MAX: u32 = 512;
-/// A pipe without bytes for so long begins to count anew.
+/// A pipe without bytes for so long starts a new count.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a pipe rests: much less than the runner waits for it (20 ms). It holds 64 KiB meanwhile.
 const REST: Duration = Duration::from_millis(2);
@@ -55,7 +55,7 @@ impl Pipe {
         pipe::Receiver::from_owned_fd(pipe).map(Self::Watched)
     }
 
-    /// What there is now; `None` if that is nothing.
+    /// The available bytes; `None` if there are none.
     ///
     /// The pipe itself is asked, not what the runtime remembers of it: when the kernel says that
     /// a cell is done, its last bytes are in the pipe though the runtime may not know yet.
@@ -79,7 +79,7 @@ impl Pipe {
             }
             Self::Resting { pipe, .. } if is_flooded => Self::rest(pipe),
             // Where the user of this process has no watch or descriptor left for it, it goes on to be
-            // looked at: whoever writes to it is not to blame.
+            // looked at: its writer is not to blame.
             Self::Resting { pipe, .. } => {
                 let watched = pipe.try_clone().and_then(watch);
                 watched.unwrap_or_else(|_| Self::rest(pipe))
@@ -106,7 +106,7 @@ impl CaptureBudget {
         Self { left: limit, kept: 0, dropped: 0 }
     }
 
-    /// How many of `count` bytes may still be kept.
+    /// How many of `count` bytes still fit into the limit.
     fn reserve(&mut self, count: usize) -> usize {
         let granted = self.left.min(count as u64);
         self.left -= granted;
@@ -186,7 +186,7 @@ impl OutputPipe {
         is_little && self.little_reads > LITTLE_READS_MAX
     }
 
-    /// What is left of a character that never came to its end.
+    /// The bytes of an incomplete character.
     pub(crate) fn flush(&mut self, mut emit: impl FnMut(OutputStream, String)) {
         if !self.partial.is_empty() {
             self.partial.clear();

@@ -13,7 +13,7 @@ use types::Limits;
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
     pub zygote_host: ZygoteHostConfig,
-    /// How many sandboxes wait.
+    /// Number of prepared sandboxes.
     pub ready: usize,
     /// All sandboxes of one zygote share its hash seed and its address layout: what one learns of
     /// them is worth less the sooner they change.
@@ -147,7 +147,7 @@ impl Pool {
         }
     }
 
-    /// How many sandboxes wait now.
+    /// Current number of prepared sandboxes.
     pub fn ready_count(&self) -> usize {
         self.state().sandboxes.len()
     }

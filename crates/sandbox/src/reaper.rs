@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// What remains of a sandbox that is being ended.
+/// The parts of a sandbox that is being ended.
 #[derive(Debug)]
 pub(crate) struct ExitedSandbox {
     pub(crate) init: OwnedFd,
@@ -41,7 +41,7 @@ pub(crate) struct Reaper {
 
 /// A cgroup can be removed once its last process has been reaped, which the kernel may still be at
 /// for a moment after the process was seen to end. One that stays longer is left to the launcher,
-/// which removes what there is at its end.
+/// which removes all that is left at its end.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(10);
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 /// After an error of `poll`, which can only be a lack of memory.
@@ -120,7 +120,7 @@ fn drain_queue(queue: &Receiver<ExitedSandbox>, dying: &mut Vec<ExitedSandbox>) 
     }
 }
 
-/// Whether there is something in the queue, and which of the inits have ended, in order.
+/// Whether the queue has an entry, and which inits have exited, in order.
 fn poll_inits(dying: &[ExitedSandbox], woken: Option<&OwnedFd>) -> (bool, Vec<usize>) {
     let inits = dying.iter().map(|remains| PollFd::new(&remains.init, PollFlags::IN));
     let mut all: Vec<PollFd<'_>> = inits.collect();
@@ -151,7 +151,7 @@ fn remove_cgroups(ended: &Receiver<(Cgroup, Slot)>) {
         match next {
             Ok((group, slot)) => left.push((group, slot, Instant::now() + REMOVE_PATIENCE)),
             Err(RecvTimeoutError::Disconnected) if left.is_empty() => return,
-            // Nobody waits for what is still busy, and `recv_timeout` no longer does.
+            // Nothing waits for cgroups that are still busy, and `recv_timeout` no longer does.
             Err(RecvTimeoutError::Disconnected) => thread::sleep(REMOVE_PAUSE),
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -221,17 +221,17 @@ mod tests {
 
     #[test]
     fn t80_nobody_waits_for_the_end_of_somebody_else() {
-        let undertaker = Reaper::start(&Arc::new(())).unwrap();
+        let reaper = Reaper::start(&Arc::new(())).unwrap();
         let mut slow = Vec::new();
         for _ in 0..64 {
             let (init, end) = init();
             let (sender, gone) = oneshot::channel();
-            undertaker.reap(remains(init, Some(sender)));
+            reaper.reap(remains(init, Some(sender)));
             slow.push((end, gone));
         }
         let (quick, end) = init();
         let (sender, gone) = oneshot::channel();
-        undertaker.reap(remains(quick, Some(sender)));
+        reaper.reap(remains(quick, Some(sender)));
         rustix::io::write(&end, b"x").unwrap();
         gone.blocking_recv().unwrap();
         for (end, mut gone) in slow {
@@ -244,14 +244,14 @@ mod tests {
     #[test]
     fn whoever_lets_go_of_it_does_not_wait_and_the_ground_stays_until_the_last_is_gone() {
         let (init, end) = init();
-        let ground = Arc::new(());
-        let undertaker = Reaper::start(&ground).unwrap();
-        undertaker.reap(remains(init, None));
-        drop(undertaker);
-        assert!(Arc::strong_count(&ground) > 1, "somebody is not gone");
+        let shared = Arc::new(());
+        let reaper = Reaper::start(&shared).unwrap();
+        reaper.reap(remains(init, None));
+        drop(reaper);
+        assert!(Arc::strong_count(&shared) > 1, "a thread still holds the shared state");
         rustix::io::write(&end, b"x").unwrap();
         let until = Instant::now() + Duration::from_secs(10);
-        while Arc::strong_count(&ground) > 1 {
+        while Arc::strong_count(&shared) > 1 {
             assert!(Instant::now() < until, "the threads do not end");
             thread::yield_now();
         }

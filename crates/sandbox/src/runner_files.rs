@@ -1,4 +1,4 @@
-//! What the binary carries for the inside of the walls: the runner's sources and the native
+//! Embedded files for the inside of a sandbox: the runner's sources and the native
 //! library of the zygote. They are put into the data directory once per version.
 
 use sha2::{Digest, Sha256};
@@ -15,7 +15,7 @@ const LAYOUT: u32 = 1;
 /// Every source file below `runner/`, by its path there.
 static RUNNER_FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/runner.rs"));
 
-/// Where the runner's sources come from.
+/// The source of the runner's files.
 #[derive(Debug, Clone)]
 pub enum RunnerSource {
     Embedded,

@@ -26,13 +26,13 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use types::{Event, Limits, NetworkAttempt, OutputStream, ResourceUsage};
 
-/// How long the wait status may trail behind the end of the process itself.
+/// Maximum delay of the wait status after the end of the process.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why an execution is over.
 #[derive(Debug)]
 pub enum ExitCause {
-    /// The kernel said so.
+    /// The runner reported it.
     Done(RunnerOutcome),
     TimeLimit,
     CpuLimit,
@@ -56,10 +56,10 @@ pub enum ExitCause {
 #[derive(Debug)]
 pub struct ExitReport {
     pub cause: ExitCause,
-    /// What the kernel said although the end was not of its choosing: the traceback of an
+    /// The report of the runner although it did not choose the end: the traceback of an
     /// interrupt.
     pub interrupt_outcome: Option<RunnerOutcome>,
-    /// Whether the interpreter is still there, with its state.
+    /// Whether the interpreter is alive, with its state.
     pub alive: bool,
     pub usage: ResourceUsage,
     pub output_dropped_bytes: u64,
@@ -90,7 +90,7 @@ impl ExitReport {
         }
     }
 
-    /// Of code that was stopped before it was sent anywhere: nothing was run.
+    /// The report for code that was stopped before it was sent: nothing was run.
     pub fn cancelled_before_start() -> Self {
         Self {
             cause: ExitCause::Stopped,
@@ -169,7 +169,7 @@ impl Sandbox {
         matches!(poll(&mut ended, Some(&Timespec::default())), Ok(0)) && !self.host.is_gone()
     }
 
-    /// Takes the kernel's word that it is ready, which must say that it is not a copy of its
+    /// Reads the runner's message that it is ready, which must say that it is not a copy of its
     /// siblings.
     pub(crate) async fn await_ready(&mut self) -> Result<(), SpawnError> {
         match self.channel.receive_frame().await {
@@ -183,7 +183,7 @@ impl Sandbox {
         }
     }
 
-    /// The number that the zygote has for the interpreter; the same for nobody else alive.
+    /// The number that the zygote has for the interpreter; unique among the living.
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -198,7 +198,7 @@ impl Sandbox {
         self.jail.as_ref()?.cgroup.as_ref().map(jail::cgroup::Cgroup::task_count)
     }
 
-    /// Memory of the interpreter that it shares with nobody, with the tables that map it.
+    /// Private memory of the interpreter, with its page tables.
     pub fn private_bytes(&self) -> u64 {
         zygote_host::host_pid(&self.process).map_or(0, usage::private_bytes)
     }
@@ -293,7 +293,7 @@ impl Sandbox {
         }
         let reading = self.final_usage(alive, run.limits).await;
         if !self.stays {
-            // Nothing is asked of it any more, and nobody watches what it has left running.
+            // It gets no more requests, and no one watches the processes that it has left running.
             self.kill();
         }
         run.exclude_background_usage(&reading);
@@ -379,13 +379,13 @@ impl Sandbox {
         }
     }
 
-    /// The working directory by itself, for whoever uses it elsewhere.
+    /// The working directory by itself, for use without the sandbox.
     pub fn directory(&self) -> std::io::Result<SandboxDirectory> {
         let jail = self.jail.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
         Ok(SandboxDirectory::new(jail.workspace.try_clone()?, self.uid))
     }
 
-    /// The socket on its own loopback by which code inside can reach whoever serves it, once. It does
+    /// The socket on its own loopback by which code inside can reach the proxy that serves it, once. It does
     /// not block. Dropped, nothing listens there any more.
     pub fn take_proxy_socket(&mut self) -> Option<TcpListener> {
         self.jail.as_mut()?.proxy_socket.take()
@@ -410,7 +410,7 @@ impl Sandbox {
         }
     }
 
-    /// What is new or different in a [`Files::snapshot`] since the last time this was asked.
+    /// The files that are new or changed in a [`Files::snapshot`] since the last call.
     pub fn take_changed_files(&mut self, now: &DirectoryListing) -> Vec<String> {
         let changed = now.changed_since(&self.listing).cloned().collect();
         self.listing = now.clone();

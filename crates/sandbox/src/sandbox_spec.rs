@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The parts of the root that differ from environment to environment.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {
-    /// As code is told it, where something is refused in it.
+    /// The name of the environment in errors.
     pub environment: String,
     /// Directories of the host and where they appear.
     pub binds: Vec<(PathBuf, PathBuf)>,
@@ -25,7 +25,7 @@ pub struct SandboxSpec {
 }
 
 /// The system's programs and libraries, as far as the host has them. `/usr/local` and `/opt` are
-/// left out: what an administrator has put there is nobody's business.
+/// left out: files of an administrator must not be visible.
 const SYSTEM: [&str; 7] =
     ["/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share"];
 /// Symbolic links on a merged system, directories on an older one.
@@ -134,7 +134,7 @@ fn link_or_bind(path: &str) -> Option<RootStep> {
     }
 }
 
-/// What Landlock opens. Anything else stays closed, even should it be mounted by mistake.
+/// The paths that Landlock allows. Anything else stays closed, even if it is mounted by mistake.
 pub(crate) fn landlock_rules(root: &[RootStep]) -> Vec<(PathBuf, PathAccess)> {
     let mut rules = vec![
         (PathBuf::from("/"), PathAccess::List),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What was asked of an execution, the stronger wish last.
+/// A request to stop an execution, the stronger last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StopRequest {
     #[default]
@@ -43,7 +43,7 @@ impl StopHandle {
         let _ = self.0.subscribe().wait_for(|wish| *wish != StopRequest::NotRequested).await;
     }
 
-    /// Whoever has it hears of all wishes, also of one that came before.
+    /// The receiver sees all stop requests, also one that came before it was created.
     pub(crate) fn subscribe(&self) -> watch::Receiver<StopRequest> {
         let mut wishes = self.0.subscribe();
         if self.is_requested() {

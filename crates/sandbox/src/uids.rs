@@ -1,4 +1,4 @@
-//! Host user ids: as root, each sandbox has one that nobody else has.
+//! Host user ids: as root, each sandbox has its own.
 
 use crate::reaper::Slot;
 use crate::zygote_host::DESCRIPTORS_RESERVED;

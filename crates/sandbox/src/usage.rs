@@ -40,7 +40,7 @@ const LOCKS_TICK: Duration = Duration::from_secs(1);
 /// The init of a jail, which is there as long as the jail is.
 const INIT: &str = "1";
 
-/// What a sandbox has used up to now.
+/// The resource usage of a sandbox so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct UsageReading {
     pub(crate) cpu: Duration,

@@ -1,4 +1,4 @@
-//! Asking whoever runs code for memory, before a value of it takes any.
+//! Reserves memory with the supervisor before a value of the code is parsed.
 //!
 //! A value is text until it is parsed, and a tree takes many times the memory of its text. How much
 //! of that all executions may have together is not known here.

@@ -44,15 +44,15 @@ const ZYGOTE_START_TIMEOUT: Duration = Duration::from_secs(120);
 const END_MAX: Duration = Duration::from_secs(5);
 /// A fork and its walls take milliseconds; this says that something is stuck.
 pub(crate) const SPAWN_TIMEOUT: Duration = Duration::from_secs(20);
-/// What a process may reserve without using it, beyond its memory limit: the libraries' own
+/// Address space that a process may reserve beyond its memory limit: the libraries' own
 /// mappings and the arenas of allocators.
 const ADDRESS_HEADROOM_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 /// Descriptors that sandboxes of the server's own user leave it. Linux counts those on their way in
-/// messages for each user, and refuses one more to whoever has a lower limit than their number: with
+/// messages for each user, and refuses one more to a process with a lower limit than their number: with
 /// all of its own on their way a sandbox would keep the server from making another one. Two messages
 /// of 253, the most that one can hold, may pass the limit of a sandbox at once.
 pub const DESCRIPTORS_RESERVED: u64 = 512;
-/// Whoever took the last one from a shelf is served before the shelf is filled again: on a small
+/// The caller that took the last prepared jail is served before more are prepared: on a small
 /// machine the two would compete for a core.
 pub(crate) const REFILL_DELAY: Duration = Duration::from_millis(5);
 const DIAGNOSTICS_BYTES_MAX: usize = 8 * 1024;
@@ -60,9 +60,9 @@ const DIAGNOSTICS_BYTES_MAX: usize = 8 * 1024;
 /// Whether the zygote imports the environment's modules before it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preload {
-    /// For many sandboxes: a second spent once, and none in any of them.
+    /// For many sandboxes: the import time is spent once.
     Modules,
-    /// For one run from a command line, which may not need them.
+    /// For one execution from the command line, which may not need them.
     Nothing,
 }
 
@@ -74,7 +74,7 @@ pub struct ZygoteHostConfig {
     pub spec: SandboxSpec,
     pub preload: Preload,
     pub allowed_missing_layers: Vec<IsolationLayer>,
-    /// How many empty jails are kept ready for births.
+    /// Number of prepared jails for new sandboxes.
     pub jails_ready: usize,
 }
 
@@ -86,29 +86,29 @@ pub enum SpawnError {
     Isolation(#[from] JailError),
     #[error("Python did not start: {0}")]
     Zygote(String),
-    #[error("the zygote has ended")]
+    #[error("the zygote has exited")]
     ZygoteGone,
-    #[error("the warden did not answer and was ended")]
+    #[error("the warden did not respond and was killed")]
     WardenGone,
-    #[error("a sandbox did not report within {} s", SPAWN_TIMEOUT.as_secs())]
+    #[error("a sandbox did not start within {} s", SPAWN_TIMEOUT.as_secs())]
     Timeout,
-    #[error("a sandbox did not say that it had reseeded its random generators")]
+    #[error("a sandbox did not confirm that it reseeded its random generators")]
     NotReseeded,
-    #[error("a sandbox ended before it was ready")]
+    #[error("a sandbox exited before it was ready")]
     EndedBeforeReady,
-    #[error("making a sandbox: {0}")]
+    #[error("creating a sandbox failed: {0}")]
     Io(#[from] io::Error),
-    #[error("no user id is left for another sandbox")]
+    #[error("no user id is free for another sandbox")]
     NoSlot,
 }
 
-/// A prepared jail with nobody in it yet.
+/// A prepared jail without a process in it yet.
 #[derive(Debug)]
 pub(crate) struct PreparedJail {
     pub(crate) init: OwnedFd,
     pub(crate) workspace: OwnedFd,
     pub(crate) proc: OwnedFd,
-    /// `None` once somebody serves it or has closed it. Open, it keeps the network namespace alive.
+    /// `None` once it is served or closed. Open, it keeps the network namespace alive.
     pub(crate) proxy_socket: Option<TcpListener>,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) slot: Slot,
@@ -140,7 +140,7 @@ pub struct ZygoteHost {
     jails_ready: usize,
     next_jail: AtomicU64,
     spawns: AtomicU64,
-    /// What a sandbox must say it has reseeded before it may serve.
+    /// The generators that a sandbox must confirm as reseeded before it may serve.
     pub(crate) must_reseed: Vec<&'static str>,
     slots: Slots,
     /// Let go of before the undertaker, whose threads then have it alone.
@@ -240,7 +240,7 @@ impl ZygoteHost {
         Ok(host)
     }
 
-    /// How many sandboxes were born here.
+    /// Number of sandboxes that were spawned here.
     pub fn spawn_count(&self) -> u64 {
         self.spawns.load(Ordering::Relaxed)
     }
@@ -361,7 +361,7 @@ impl ZygoteHost {
     }
 
     /// Waits for something that needs the warden. One that does not answer meanwhile is ended, and all
-    /// its sandboxes with it: nobody else could reap what has ended there.
+    /// its sandboxes with it: no other process can reap those that have exited there.
     async fn with_warden_watchdog<T>(
         &self,
         work: impl Future<Output = T>,

@@ -101,8 +101,8 @@ pub(super) const RULES: &[SyscallGroup] = &[
     ),
     by_argument(
         "duplicate, lock and size descriptors; but no leases and no notices, which reach files that \
-         are shared with the host, and no locks of open files: charged to nobody, they stay while the \
-         file is on its way in a message, where nobody can count them (EINVAL is the answer of a \
+         are shared with the host, and no locks of open files: charged to no cgroup, they stay while \
+         the file is on its way in a message, where they cannot be counted (EINVAL is the answer of a \
          kernel without them)",
         calls![SYS_fcntl],
         &[
@@ -250,7 +250,7 @@ pub(super) const RULES: &[SyscallGroup] = &[
     ),
     by_argument(
         "thread names, questions about oneself, and settings that only take something away; \
-         memory maps (PR_SET_VMA) stay unnamed because the names are charged to nobody",
+         memory maps (PR_SET_VMA) stay unnamed because the names are charged to no cgroup",
         calls![SYS_prctl],
         &[when(&[is(OPTION, ABOUT_ONESELF)], ALLOW), when(&[is(OPTION, PRIVILEGES)], FORBIDDEN)],
         SyscallVerdict::Errno(EINVAL),

@@ -56,9 +56,9 @@ impl BpfProgram {
 pub enum CompileError {
     #[error("system call {number} is listed twice, as {first} and as {second}")]
     ListedTwice { number: u32, first: &'static str, second: &'static str },
-    #[error("a rule of {call} reads argument {index}, and there are only six")]
+    #[error("a rule of {call} reads argument {index}; a system call has six")]
     NoSuchArgument { call: &'static str, index: u8 },
-    #[error("the filter has {instructions} instructions, more than the kernel takes")]
+    #[error("the filter has {instructions} instructions, more than the kernel accepts")]
     TooLong { instructions: usize },
 }
 

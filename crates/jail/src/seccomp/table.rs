@@ -142,7 +142,7 @@ pub(super) const ALLOWED: &[SyscallGroup] = &[
         ],
     ),
     allow(
-        "a program may wall itself in further",
+        "a program may restrict itself further",
         calls![SYS_landlock_create_ruleset SYS_landlock_add_rule SYS_landlock_restrict_self],
     ),
 ];
@@ -270,7 +270,7 @@ pub(super) const ABSENT: &[SyscallGroup] = &[
         calls![SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register],
     ),
     absent(
-        "kernel AIO: memory charged to nobody, and Python has no way to it",
+        "kernel AIO: memory charged to no cgroup, and Python has no way to it",
         calls![SYS_io_setup SYS_io_destroy SYS_io_submit SYS_io_cancel SYS_io_getevents],
     ),
     absent(
@@ -291,7 +291,7 @@ pub(super) const ABSENT: &[SyscallGroup] = &[
         ],
     ),
     absent(
-        "memory tricks nobody here needs; memfd_secret hides pages from the supervisor, cachestat \
+        "memory features that Python does not need; memfd_secret hides pages from the supervisor, cachestat \
          and mincore tell what the neighbours read",
         calls![
             SYS_memfd_secret SYS_cachestat SYS_mincore SYS_remap_file_pages SYS_process_madvise

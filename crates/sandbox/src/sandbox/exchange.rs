@@ -1,5 +1,5 @@
-//! One request to a kernel, and all that can happen until it is answered, or overdue. Whatever the
-//! sandbox does, the clock and whoever wants to stop it are heard first.
+//! One request to a runner, and all that can happen until it is answered, or overdue. Whatever the
+//! sandbox does, the clock and requests to stop are handled first.
 
 use super::{ExitCause, Sandbox};
 use crate::channel::{ProtocolError, ReceivedFrame};
@@ -15,7 +15,7 @@ use jail::cgroup::CpuPriority;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout};
 
-/// A kernel ignores interrupts between requests, so that none hits what it was not meant for. One
+/// A runner ignores interrupts between requests, so that none hits what it was not meant for. One
 /// that comes before it can have taken the request up is held back for so long.
 const PICKUP_TIME: Duration = Duration::from_millis(50);
 
@@ -26,14 +26,14 @@ const SHORT_CPU_MAX: Duration = Duration::from_millis(200);
 /// An answer that a kernel has asked for is small, and it waits for it.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the supervisor is woken by.
+/// The events that wake the supervisor.
 enum ExchangeEvent {
     Deadline,
-    /// Somebody wants it to stop, and it can have taken the request up by now.
+    /// A stop was requested, and the sandbox has had time to read the request.
     Interrupt,
     Kill,
     Tick,
-    /// What the processes have used was added up.
+    /// A reading of the resource usage is complete.
     Measured(UsageReading),
     /// There is something to read on this one of the streams.
     OutputReady(usize),
@@ -61,7 +61,7 @@ impl ExchangeTimers {
         }
     }
 
-    /// What is due now, the most urgent first.
+    /// The events that are due, the most urgent first.
     fn due(
         &mut self,
         run: &mut ExecutionMeter<'_>,
@@ -147,14 +147,14 @@ impl Sandbox {
     ) -> Result<(), ExitCause> {
         let (limits, room) = (run.limits, run.room);
         let send = async {
-            // An answer that nobody has asked for yet must not pass for the one to this request.
+            // A response that was sent before this request must not count as its response.
             self.channel.begin_request(limits, room).await?;
             self.channel.send(request).await.map_err(|_| ExitCause::NotStarted)
         };
         tokio::select! {
             biased;
             sent = send => sent,
-            // A kernel that does not read, or never stops talking, must hold up neither us nor who
+            // A runner that does not read, or never stops talking, must hold up neither us nor who
             // wants to stop it.
             () = sleep_until(run.deadline.into()) => Err(ExitCause::TimeLimit),
             _ = run.stop_requests.wait_for(|wish| *wish != StopRequest::NotRequested) => Err(ExitCause::Stopped),
@@ -272,7 +272,7 @@ impl Sandbox {
         }
     }
 
-    /// Answers a kernel that waits for packages.
+    /// Answers a runner that waits for packages.
     async fn send_install_reply(
         &self,
         answer: &Result<InstallSuccess, InstallFailure>,
@@ -286,7 +286,7 @@ impl Sandbox {
         }
     }
 
-    /// Lets a kernel that waits for packages hear the interrupt that is meant for it.
+    /// Lets a runner that waits for packages hear the interrupt that is meant for it.
     async fn cancel_install(&self, installs: &mut InstallTracker<'_>) -> Result<(), ProtocolError> {
         match installs.cancel() {
             Some(refused) => self.send_install_reply(&Err(refused)).await,

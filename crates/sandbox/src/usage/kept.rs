@@ -21,11 +21,11 @@ pub(super) const KEPT_MAX: u64 = 16_384;
 /// each look begins at another process, so that none is left out for long.
 const EXAMINED_MAX: u64 = 4_096;
 
-/// As they are called in `/proc/PID/fdinfo`.
+/// Their names in `/proc/PID/fdinfo`.
 pub(super) const WATCH: &str = "tfd:";
 pub(super) const LOCK: &str = "lock:";
 
-/// Whether the processes have more than there may be, as far as one look goes.
+/// Whether the processes exceed the limit, as far as one reading shows.
 pub(super) fn too_many(proc: &OwnedFd, processes: &[Process], kinds: &[&str]) -> bool {
     let (mut found, mut examined) = (0, 0);
     let (later, first) = processes.split_at(any_below(processes.len()));

@@ -25,7 +25,7 @@ const SCANS_MAX: usize = 3;
 pub const SESSIONS_MAX: usize = 16;
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
-/// What the processes of a sandbox have together.
+/// The totals of all processes of a sandbox.
 #[derive(Debug, Default)]
 struct ProcessTotals {
     all: Vec<Process>,
@@ -44,9 +44,9 @@ struct ProcessTotals {
 pub(super) struct Process {
     pub(super) pid: String,
     pub(super) parent: String,
-    /// Where its files are below `/proc`.
+    /// The directory of the process below `/proc`.
     pub(super) path: String,
-    /// Of its own or still shared with whoever forked it, in memory or in swap.
+    /// Private, or still shared with the process that forked it; in memory or in swap.
     pub(super) anonymous_bytes: u64,
     /// Mapped files of the working directory, too.
     pub(super) shared_bytes: u64,
@@ -70,7 +70,7 @@ enum VforkChildren {
     LeaveOut,
 }
 
-/// Which thread shows what all threads of a process have.
+/// The thread whose files show the state of the whole process.
 enum Shown {
     /// By the one whose files are here, with what its `status` says.
     By(String, String),
@@ -113,7 +113,7 @@ pub(super) fn read_process_totals(
     most
 }
 
-/// Whether there are more file locks than a sandbox may have, whoever counts the rest.
+/// Whether there are more file locks than a sandbox may have, with or without a cgroup.
 pub(super) fn too_many_locks(proc: &OwnedFd) -> bool {
     for _ in 0..SCANS_MAX {
         let all = processes(proc, VforkChildren::Count);
@@ -162,7 +162,7 @@ fn add_up(
         over_sessions: false,
         unmeasured: false,
         oom_kills: 0,
-        // Nobody counts refusals here; with no room left, a refusal was one for that reason.
+        // Refusals are not counted without a cgroup; at the limit, a refusal had that reason.
         forks_refused: u64::from(all.threads >= limits.processes),
     }
 }

@@ -1,4 +1,4 @@
-//! How many sockets a sandbox has, by its own network namespace, and how much they can hold.
+//! The sockets of a sandbox, from its network namespace, and the memory that they can hold.
 
 use super::{INIT, read_proc_file};
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ const SOCKETS_FREE: u64 = 16;
 /// The default of Linux for either direction of a socket.
 const BUFFER_BYTES: u64 = 212_992;
 
-/// Whether there are more TCP sockets than the memory limit allows, whoever counts the memory.
+/// Whether there are more TCP sockets than the memory limit allows, with or without a cgroup.
 pub(super) fn has_too_many_tcp_sockets(proc: &OwnedFd, limits: &Limits) -> bool {
     let tcp = inuse(proc, "sockstat", "TCP: inuse ") + inuse(proc, "sockstat6", "TCP6: inuse ");
     tcp > limits.memory_bytes / MEMORY_BYTES_PER_TCP_SOCKET

@@ -32,7 +32,7 @@ pub(super) struct WaitingParent {
     threads: usize,
 }
 
-/// Which of the processes wait for a vfork child now. One that is closed to us does not count as one:
+/// The processes that wait for a vfork child now. One that is closed to us does not count as one:
 /// its children are taken to have memory of their own.
 pub(super) fn waiting_threads(proc: &OwnedFd, pids: &[String]) -> Vec<WaitingParent> {
     let waiting =
