@@ -47,9 +47,12 @@ async fn an_entry_that_was_changed_removed_or_cut_off_is_named() {
     let changes = [
         (
             "UPDATE audit SET detail = 'nothing' WHERE sequence = 3",
-            "entry 3 is not what was written",
+            "entry 3 was changed after it was written",
         ),
-        ("UPDATE audit SET principal = NULL WHERE sequence = 2", "entry 2 is not what was written"),
+        (
+            "UPDATE audit SET principal = NULL WHERE sequence = 2",
+            "entry 2 was changed after it was written",
+        ),
         ("DELETE FROM audit WHERE sequence = 4", "entry 4 is missing"),
         ("DELETE FROM audit WHERE sequence = 5", "entry 5 is missing"),
     ];

@@ -44,7 +44,7 @@ impl Tx<'_> {
         Ok(changed == 1)
     }
 
-    /// With its bindings. Its grants stay behind.
+    /// Deletes an agent with its bindings. Its grants stay.
     pub fn delete_agent(&self, workspace: WorkspaceId, id: AgentId) -> Result<bool, DatabaseError> {
         let key = (workspace.uuid(), id.uuid());
         Ok(self.execute("DELETE FROM agents WHERE workspace = ?1 AND id = ?2", key)? == 1)
@@ -199,7 +199,7 @@ impl Reader<'_> {
         )
     }
 
-    /// What is decided about calls of a tool: by the tool itself, and by an agent that it is attached to. None
+    /// The approval action for calls of a tool: by the tool itself, and by an agent that it is attached to. None
     /// where there is no such tool, or it is not attached.
     pub fn approval_actions(
         &self,
@@ -218,7 +218,7 @@ impl Reader<'_> {
         ))
     }
 
-    /// With their names.
+    /// Including their names.
     pub fn agents_using(
         &self,
         workspace: WorkspaceId,

@@ -27,7 +27,7 @@ const WITH_INPUTS: &str = "SELECT a.id, a.body, a.mac, e.summary, i.body AS inpu
     LEFT JOIN execution_inputs i ON i.workspace = a.workspace AND i.execution = a.execution_id \
     LEFT JOIN approval_arguments g ON g.workspace = a.workspace AND g.approval = a.id";
 
-/// What binds an answer to exactly what was asked.
+/// The data that binds a decision to exactly one request.
 pub type ApprovalMac = [u8; 32];
 
 /// A question as it is written down.
@@ -58,7 +58,7 @@ pub struct OpenQuestion {
     pub approval: Approval,
 }
 
-/// What somebody answered.
+/// The decision of a principal.
 #[derive(Debug, Clone)]
 pub struct DecisionRecord {
     /// `Allowed` or `Denied`.
@@ -86,7 +86,7 @@ pub struct RememberedApproval {
     pub created_at: DateTime<Utc>,
 }
 
-/// What an execution waits for. One that is over was left by a server that ended between two writes.
+/// The approval that an execution waits for. One that is over was left by a server that ended between two writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedApproval {
     pub workspace: WorkspaceId,
@@ -291,7 +291,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// For a tool that changes or goes.
+    /// Deletes remembered decisions about a tool that was changed or deleted.
     pub fn delete_remembered_approvals_of_tool(
         &self,
         workspace: WorkspaceId,
@@ -301,7 +301,7 @@ impl Tx<'_> {
         self.execute(sql, (workspace.uuid(), tool.uuid()))
     }
 
-    /// For an agent that goes.
+    /// Deletes remembered decisions about a deleted agent.
     pub fn delete_remembered_approvals_of_agent(
         &self,
         workspace: WorkspaceId,
@@ -311,7 +311,7 @@ impl Tx<'_> {
         self.execute(sql, (workspace.uuid(), agent.uuid()))
     }
 
-    /// For a principal that goes.
+    /// Deletes remembered decisions of a deleted principal.
     pub fn delete_remembered_approvals_of_requester(
         &self,
         workspace: WorkspaceId,
@@ -371,7 +371,7 @@ impl Reader<'_> {
         Ok(key.flatten().map(KeyId::new))
     }
 
-    /// Those that wait for an answer, oldest first, after one of them.
+    /// Pending approvals, oldest first, after the given one.
     pub fn pending_approvals(
         &self,
         workspace: WorkspaceId,
@@ -396,7 +396,7 @@ impl Reader<'_> {
         self.query_one(sql, (workspace.uuid(), id.uuid()), header_from_row)
     }
 
-    /// How many of somebody's questions wait for an answer.
+    /// The number of a principal's pending approvals.
     pub fn count_pending_approvals(
         &self,
         workspace: WorkspaceId,
@@ -409,7 +409,7 @@ impl Reader<'_> {
         Ok(count.unwrap_or(0))
     }
 
-    /// Those whose execution waits, in all workspaces.
+    /// The approvals of all workspaces whose execution waits.
     pub fn awaited_approvals(&self) -> Result<Vec<AwaitedApproval>, DatabaseError> {
         self.query_many(
             "SELECT approvals.workspace, approvals.id, execution_id, state FROM approvals \
@@ -472,7 +472,7 @@ fn json_without_inputs(approval: &Approval) -> Result<String, DatabaseError> {
     to_json("approval", &short)
 }
 
-/// What a question needs of the record of its execution.
+/// The part of an execution's record that an approval needs.
 #[derive(Deserialize)]
 struct ExecutionCode {
     code: String,

@@ -1,9 +1,9 @@
-//! Who did what, in a chain: each entry has the hash of the one before it in its own.
+//! The audit log, a hash chain: the hash of each entry includes the hash of the entry before it.
 //!
 //! An entry is written in the transaction of what it tells of, so that neither is there without
 //! the other. Nothing here changes one. The head is kept beside the chain with a MAC, whose key is
 //! not in the database, so that a tail that was cut off is missed, also where the head was set back.
-//! What is older than its retention goes from the beginning, and the chain then begins after the
+//! Entries older than the retention are deleted from the beginning, and the chain then begins after the
 //! floor, which is under the same MAC.
 
 use crate::columns::{from_nanos, to_nanos};
@@ -96,7 +96,7 @@ impl AuditKey {
     }
 }
 
-/// What the writer needs to add to the log.
+/// The state that the writer needs to append to the log.
 #[derive(Debug, Clone)]
 pub(crate) struct AuditSigner {
     pub(crate) key: AuditKey,
@@ -119,7 +119,7 @@ impl AuditSigner {
         Ok(Self { key, database })
     }
 
-    /// Of a log that is signed with the key in this file. No other is gone on with: somebody may have
+    /// Opens a log that is signed with the key in this file. It refuses every other log: an attacker may have
     /// taken key and signature away to have a log of their own signed.
     pub(crate) fn open(path: &Path, connection: &Connection) -> Result<Self, DatabaseError> {
         let reader = Reader::new(connection);
@@ -140,7 +140,7 @@ impl AuditSigner {
     }
 }
 
-/// What is wrong with the key of the audit log, or with what was signed with it.
+/// Why the audit key, or a signature with it, is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyTrouble {
     Missing,
@@ -152,17 +152,17 @@ impl fmt::Display for KeyTrouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Missing => {
-                "is not there; restore it from a backup, or name the file that has it with --audit-key"
+                "is missing; restore it from a backup, or pass its path with --audit-key"
             }
-            Self::Unsigned => "is there, but the signature in the records is missing",
+            Self::Unsigned => "exists, but the signature in the database is missing",
             Self::Misfit => {
-                "does not fit the audit log: the log was changed, or this is another key"
+                "does not match the audit log: the log was changed, or this is another key"
             }
         })
     }
 }
 
-/// Where the key of the audit log is, if it is not given: beside the database.
+/// The default path of the audit key, beside the database.
 pub(crate) fn usual_key(data: &Path) -> PathBuf {
     data.join("db/audit.key")
 }
@@ -180,7 +180,7 @@ pub struct NewAuditEntry {
     pub detail: String,
 }
 
-/// What is absent is not asked for.
+/// A filter; absent fields match everything.
 #[derive(Debug, Clone, Default)]
 pub struct AuditFilter {
     pub action: Option<String>,
@@ -192,11 +192,11 @@ pub enum AuditError {
     #[error("the audit log is broken: entry {sequence} {what}")]
     Broken { sequence: i64, what: ChainBreak },
     #[error(
-        "the audit log is broken: no entry has the hash {hash}; the log was changed after that hash \
-         was noted, or the entry is older than the first one that is kept ({first})"
+        "the audit log is broken: no entry has the hash {hash}; the log was changed after that \
+         hash was recorded, or the entry is older than the first stored one ({first})"
     )]
     HashNotFound { hash: String, first: i64 },
-    #[error("`{0}` is not the hash of an audit entry, which has 64 hexadecimal digits")]
+    #[error("`{0}` is not the hash of an audit entry; a hash has 64 hexadecimal digits")]
     InvalidHash(String),
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -208,21 +208,23 @@ pub enum ChainBreak {
     Missing,
     Unlinked,
     Added,
-    /// The head is not one that the server has written.
+    /// The server has not written this head.
     UnsignedHead,
-    /// It had been written and made durable.
+    /// The entry was written and durable.
     Truncated,
 }
 
 impl fmt::Display for ChainBreak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Changed => "is not what was written",
+            Self::Changed => "was changed after it was written",
             Self::Missing => "is missing",
-            Self::Unlinked => "does not follow the one before it",
+            Self::Unlinked => "does not continue the entry before it",
             Self::Added => "was not written by Belljar",
-            Self::UnsignedHead => "is said to be the last one, and the server has not signed that",
-            Self::Truncated => "had been written, and is missing",
+            Self::UnsignedHead => {
+                "is the last one, and the signature of the server is missing or invalid"
+            }
+            Self::Truncated => "was written and is missing",
         })
     }
 }
@@ -234,7 +236,7 @@ pub(crate) struct ChainHead {
     pub(crate) hash: Hash,
 }
 
-/// What the database says of the log as a whole.
+/// The state of the whole log in the database.
 #[derive(Debug)]
 struct AuditState {
     /// The last entry.
@@ -244,12 +246,12 @@ struct AuditState {
     mac: Option<Hash>,
 }
 
-/// What a verification has found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditVerification {
-    /// How many entries there are.
+    /// The number of entries.
     pub entries: i64,
-    /// How many were before them, and were forgotten after their retention.
+    /// The number of earlier entries, deleted after their retention.
     pub forgotten: i64,
     /// The hash of the last entry, to be noted elsewhere.
     pub head: String,
@@ -397,7 +399,7 @@ impl Reader<'_> {
 }
 
 /// Goes through the whole chain, also beside a running server. With `noted`, the hash of an entry that
-/// somebody has noted elsewhere, that entry must be in it. The key is beside the database unless `key_file`
+/// an auditor has recorded elsewhere, that entry must be in it. The key is beside the database unless `key_file`
 /// names it.
 pub fn verify_audit(
     data: &Path,
@@ -421,18 +423,18 @@ pub fn verify_audit(
     readers.read(|reader| Ok(verify(reader, id, key.as_ref(), mark, noted)))?
 }
 
-/// What became of a log that was to be signed anew.
+/// The result of signing a log again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignedAnew {
     /// There was nothing wrong with it, and nothing was changed.
     Whole,
-    /// What was wrong with it, which the new entry says, too.
+    /// Why the log was refused before; also in the new entry.
     Signed { found: String, entry: i64 },
 }
 
 /// Signs the audit log as it is, with the key that is there or a new one, and adds an entry that says
 /// so. It repairs nothing: entries that are missing or were changed are still found. No server may be
-/// running, and somebody must have said that they want this.
+/// running, and the operator must have requested it.
 pub fn sign_audit(data: &Path, key_file: Option<&Path>) -> Result<SignedAnew, AuditError> {
     let (home, usual) = (data.join("db"), usual_key(data));
     let key_file = key_file.unwrap_or(&usual);

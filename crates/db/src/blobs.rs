@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use types::FileId;
 use uuid::Uuid;
 
-/// Files are spread over 256 shelves, since a directory of all of them would be slow to go through.
+/// Files are spread over 256 shards, since a directory of all of them would be slow to go through.
 #[derive(Debug, Clone)]
 pub struct Blobs {
     staging: PathBuf,
@@ -50,20 +50,20 @@ impl Blobs {
 
     /// Makes a staged file durable under an id. It waits for the disk.
     pub fn persist(&self, staged: &Path, id: FileId) -> Result<(), DatabaseError> {
-        let shelf = self.shard_directory(id);
-        self.ensure_shard(&shelf)?;
+        let shard = self.shard_directory(id);
+        self.ensure_shard(&shard)?;
         File::open(staged)
             .and_then(|file| file.sync_all())
-            .and_then(|()| fs::rename(staged, shelf.join(id.to_string())))
+            .and_then(|()| fs::rename(staged, shard.join(id.to_string())))
             .map_err(DatabaseError::io(staged))?;
-        sync_directory(&shelf)
+        sync_directory(&shard)
     }
 
-    fn ensure_shard(&self, shelf: &Path) -> Result<(), DatabaseError> {
-        match fs::create_dir(shelf) {
+    fn ensure_shard(&self, shard: &Path) -> Result<(), DatabaseError> {
+        match fs::create_dir(shard) {
             Ok(()) => sync_directory(&self.files),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(DatabaseError::io(shelf)(error)),
+            Err(error) => Err(DatabaseError::io(shard)(error)),
         }
     }
 
@@ -95,14 +95,14 @@ impl Blobs {
     ) -> Result<Option<QuarantinedFiles>, DatabaseError> {
         let directory = self.aside.join(quarantine_name(now));
         let mut files = 0;
-        for shelf in fs::read_dir(&self.files).map_err(DatabaseError::io(&self.files))? {
-            let shelf = shelf.map_err(DatabaseError::io(&self.files))?.path();
-            // The marker of the database is beside the shelves.
-            if !shelf.is_dir() {
+        for shard in fs::read_dir(&self.files).map_err(DatabaseError::io(&self.files))? {
+            let shard = shard.map_err(DatabaseError::io(&self.files))?.path();
+            // The marker of the database is beside the shards.
+            if !shard.is_dir() {
                 continue;
             }
-            for file in fs::read_dir(&shelf).map_err(DatabaseError::io(&shelf))? {
-                let file = file.map_err(DatabaseError::io(&shelf))?;
+            for file in fs::read_dir(&shard).map_err(DatabaseError::io(&shard))? {
+                let file = file.map_err(DatabaseError::io(&shard))?;
                 let id = file.file_name().to_str().and_then(|name| name.parse().ok());
                 if id.is_some_and(|id| known.contains(&id)) {
                     continue;

@@ -1,4 +1,4 @@
-//! Whether the wall clock may be believed when something is about to be forgotten for good.
+//! Decides whether the wall clock can be trusted before data is deleted.
 //!
 //! A wall clock can jump: by hand, by a wrong battery clock at boot, by a bad time server. What is
 //! forgotten while it is wrong does not come back when it is right again. So nothing is forgotten
@@ -8,10 +8,10 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use std::time::{Duration, Instant};
 
-/// What two rounds may differ by: slewing, leap seconds, a restart of the server. No retention is so
+/// The allowed difference between two rounds: slewing, leap seconds, a restart of the server. No retention is so
 /// short that this much would matter.
 const TOLERANCE: TimeDelta = TimeDelta::minutes(5);
-/// How long a new time has to hold before it is believed: long enough for a time server to correct
+/// How long a new time must hold before it is trusted: long enough for a time server to correct
 /// it, and shorter than a working day, after which many machines are switched off.
 const CONFIRMATION: Duration = Duration::from_secs(6 * 60 * 60);
 
@@ -51,7 +51,7 @@ pub(crate) struct TrustedClock {
 }
 
 impl TrustedClock {
-    /// Whether this reading may be believed. `kept` is the last wall time that was believed before
+    /// Whether this reading can be trusted. `kept` is the last trusted wall time before
     /// this process; a database that has none has forgotten nothing yet.
     pub(crate) fn confirm(&mut self, now: ClockReading, kept: Option<DateTime<Utc>>) -> bool {
         let agrees = match self.trusted {
@@ -123,7 +123,7 @@ mod tests {
         let confirmed = 30 + CONFIRMATION.as_secs();
         assert!(!clock.confirm(machine.at(confirmed - 1, AHEAD), None));
         assert!(clock.confirm(machine.at(confirmed, AHEAD), None));
-        // Another jump begins anew.
+        // Another jump restarts the wait.
         assert!(!clock.confirm(machine.at(confirmed + 30, AHEAD * 2), None));
     }
 

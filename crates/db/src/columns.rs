@@ -1,4 +1,4 @@
-//! How values become columns, and columns values.
+//! Conversion between values and columns.
 
 use crate::DatabaseError;
 use chrono::{DateTime, Utc};

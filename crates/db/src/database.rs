@@ -18,7 +18,7 @@ use types::FileId;
 
 /// Everything that a server keeps. Dropping it writes what was asked for and lets the directory go.
 pub struct Database {
-    // The lock is last: it is let go when nobody writes any more.
+    // The lock is the last field: it is released after the writer has ended.
     writer: Writer,
     readers: Arc<ReaderPool>,
     blobs: Blobs,
@@ -34,7 +34,7 @@ impl Database {
         Self::open_with(data, None)
     }
 
-    /// With the key of the audit log in another file than that beside the database.
+    /// Opens the database with the audit key in another file than the default.
     pub fn open_with(data: &Path, audit_key: Option<&Path>) -> Result<Arc<Self>, DatabaseError> {
         let home = data.join("db");
         create_private_directory(&home)?;
@@ -97,7 +97,7 @@ impl Database {
     }
 
     /// Answers when `job` survives the end of this process, and does not wait for the disk: for
-    /// rows whose loss with the power harms nobody, such as that something has begun.
+    /// rows that may be lost with the power, such as the start of an execution.
     pub async fn write_unsynced<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Tx<'_>) -> Result<T, DatabaseError> + Send + 'static,
@@ -105,17 +105,17 @@ impl Database {
         self.writer.write(Durability::Normal, job).await
     }
 
-    /// Whether the last that was written could be.
+    /// Whether the last write succeeded.
     pub fn is_healthy(&self) -> bool {
         self.writer.is_healthy()
     }
 
-    /// To be asked before the first row of a decision is read.
+    /// The current revision. Read it before the first row of a decision.
     pub fn revision(&self) -> Revision {
         self.writer.revision()
     }
 
-    /// For a few rows by their keys. It runs on the calling thread, also an async one: such a
+    /// Reads a few rows by their keys. It runs on the calling thread, also an async one: such a
     /// look-up takes microseconds, less than the way to another thread.
     pub fn read<T>(
         &self,
@@ -124,7 +124,7 @@ impl Database {
         self.readers.read(job)
     }
 
-    /// For lists and large rows.
+    /// Reads lists and large rows on another thread.
     pub async fn read_off_thread<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Reader<'_>) -> Result<T, DatabaseError> + Send + 'static,

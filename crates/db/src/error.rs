@@ -1,6 +1,6 @@
-//! Why something was not kept or not found out, by what failed.
+//! Errors of the database, by the step that failed.
 //!
-//! What is not there is an `Option`, never an error.
+//! A missing row is an `Option`, never an error.
 
 use crate::audit::KeyTrouble;
 use rusqlite::ffi;
@@ -8,58 +8,57 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Can be cloned, because one failed commit is told to everybody who was in it.
+/// Can be cloned, because every job of a failed commit gets the error.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DatabaseError {
     #[error(
-        "{} is in use by another server; stop that one, or give this one a data directory of its \
-         own",
+        "{} is in use by another server; stop that server, or use another data directory",
         .path.display()
     )]
     Locked { path: PathBuf },
 
     #[error(
-        "the records in {} are of version {found}, and this Belljar knows none above {known}; use \
-         the newer Belljar that wrote them",
+        "database {} has schema version {found}, and this Belljar supports up to {known}; use the \
+         newer Belljar that wrote it",
         .path.display()
     )]
     NewerSchema { path: PathBuf, found: usize, known: usize },
 
     #[error(
-        "there is no database at {}, but {files} files, {volumes} volumes or other things of one are \
-         beside it; restore the database with its -wal file, or name the directory that has it \
-         with --records. To begin anew, move `db` and `volumes` away first",
+        "database {} is missing, but its directory has {files} files, {volumes} volumes or other \
+         data of a database; restore the database with its -wal file, or pass its directory with \
+         --records. To start with an empty database, move `db` and `volumes` away first",
         .database.display()
     )]
     DatabaseMissing { database: PathBuf, files: usize, volumes: usize },
 
     #[error(
-        "{} says that what is there belongs to the database {found}, and the database here is \
+        "files and database do not belong together: {} names the database {found}, and this one is \
          {database}; restore both from one backup. If they do belong together, remove that file: \
-         files that no record knows are then set aside",
+         files without a record are then moved to quarantine",
         .marker.display()
     )]
     DatabaseMismatch { marker: PathBuf, found: String, database: uuid::Uuid },
 
     #[error(
-        "the last commits of the database are missing: {} says that audit entry {had} was written, \
-         and the database has {has} entries or another one; restore the database together with its \
-         -wal file. To go on without what is missing, remove that file: files that no record \
-         knows are then set aside",
+        "the last commits of the database are missing: according to {} audit entry {had} was \
+         written, and the database has {has} entries or a different one; restore the database \
+         together with its -wal file. To continue without the missing commits, remove that file: \
+         files without a record are then moved to quarantine",
         .mark.display()
     )]
     CommitsMissing { mark: PathBuf, has: i64, had: i64 },
 
     #[error(
-        "{} cannot be read, or was not written with the audit key; restore it, or remove it to go on \
-         without knowing whether the database is complete",
+        "{} is invalid or was not signed with the audit key; restore it, or remove it to continue \
+         without the check that the database is complete",
         .mark.display()
     )]
     AuditHeadFile { mark: PathBuf },
 
     #[error(
-        "the key of the audit log, {}, {what}; `belljar audit verify` says more. To go on all the same, \
-         sign the log as it is with `belljar audit sign`, which is noted in it",
+        "audit key {} {what}; see `belljar audit verify`. To continue, sign the log as it is with \
+         `belljar audit sign`, which adds an entry",
         .path.display()
     )]
     AuditKey { path: PathBuf, what: KeyTrouble },
@@ -67,36 +66,38 @@ pub enum DatabaseError {
     #[error("{0}")]
     KeyFile(Arc<keyfile::Error>),
 
-    #[error("the name `{name}` is taken by another {kind}; choose another name")]
+    #[error("name `{name}` is already used by another {kind}; choose another")]
     NameTaken { kind: &'static str, name: String },
 
-    #[error("the workspace keeps at most {most} bytes of files; delete some that are not needed")]
+    #[error("files of the workspace exceed its quota of {most} bytes; delete some")]
     QuotaExceeded { most: u64 },
 
-    #[error("there is no room on the disk to keep records; make some, and send it again")]
+    #[error("disk is full; free some space and send the request again")]
     DiskFull,
 
     #[error(
-        "nothing is kept any more, because the disk failed ({cause}); look at the disk, then start \
-         the server again"
+        "database is stopped after a disk error ({cause}); check the disk, then restart the server"
     )]
     Stopped { cause: String },
 
-    #[error("the server ended before this was kept; look whether it was, then send it again")]
+    #[error(
+        "the server stopped before the data was stored; check whether it was, then send the \
+         request again"
+    )]
     Aborted,
 
-    #[error("a kept {what} cannot be read; it was changed by something else than Belljar")]
+    #[error("a stored {what} is invalid: it was changed by another program than Belljar")]
     Corrupt { what: &'static str },
 
     #[error("{} cannot be used: {cause}", .path.display())]
     Io { path: PathBuf, cause: Arc<io::Error> },
 
-    #[error("the records cannot be used: {0}")]
+    #[error("database error: {0}")]
     Sqlite(Arc<rusqlite::Error>),
 }
 
 impl DatabaseError {
-    /// After such an error nobody knows what is on the disk: a failed fsync may have dropped pages
+    /// After such an error the content of the disk is unknown: a failed fsync may have dropped pages
     /// that a second one would call written.
     pub(crate) fn is_fatal(&self) -> bool {
         let Self::Sqlite(error) = self else {
@@ -112,7 +113,7 @@ impl DatabaseError {
         })
     }
 
-    /// For a row whose name must be the only one of its kind.
+    /// For a row whose name must be unique among its kind.
     pub(crate) fn or_name_taken(self, kind: &'static str, name: &str) -> Self {
         match &self {
             Self::Sqlite(error) if extended_code(error) == Some(ffi::SQLITE_CONSTRAINT_UNIQUE) => {

@@ -35,7 +35,7 @@ pub struct ExecutionFilter {
     pub tool: Option<String>,
 }
 
-/// The texts of a finished execution. They can be long, so they are made by whoever finished it and
+/// The texts of a finished execution. They can be long, so the finishing task makes them and
 /// not by the one thread that writes.
 #[derive(Debug)]
 pub struct FinishedExecutionRow {
@@ -288,7 +288,7 @@ impl Tx<'_> {
     }
 
     /// At the start of a server, in all workspaces: what ran is not run a second time, since
-    /// nobody knows how far it came. What waits for a person goes on waiting. Each has an entry in the
+    /// their progress is unknown. Executions that wait for an approval keep waiting. Each has an entry in the
     /// audit log, as one that ends by itself.
     pub fn interrupt_all_executions(
         &self,
@@ -359,7 +359,7 @@ impl Reader<'_> {
         })
     }
 
-    /// All of them. Absent while it has not ended, too.
+    /// All events. Absent while the execution has not ended, too.
     pub fn execution_events(
         &self,
         workspace: WorkspaceId,
@@ -411,7 +411,7 @@ impl Reader<'_> {
         Ok(Some(events))
     }
 
-    /// How long the events of an execution are, in the form in which they are kept.
+    /// The stored size of the events of an execution.
     pub fn event_bytes(
         &self,
         workspace: WorkspaceId,
@@ -502,7 +502,7 @@ fn summary_json(execution: &Execution) -> Result<String, DatabaseError> {
 fn interrupted_error() -> Error {
     Error::new(
         ErrorCode::ExecutionInterrupted,
-        "the server stopped while it ran; it was not run again",
+        "the server stopped during the execution; it was not run again",
     )
-    .hint("look at what it may have done already, then run it again")
+    .hint("outcome unknown: check whether it took effect before you run it again")
 }

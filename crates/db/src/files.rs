@@ -1,4 +1,4 @@
-//! Which files there are. Their bytes are in `blobs`.
+//! Metadata of files. Their bytes are in `blobs`.
 //!
 //! The bytes come first and go last: there is never a row without them.
 
@@ -29,7 +29,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// `OverQuota` if the workspace would have more than `most` bytes then. Nobody else writes
+    /// `OverQuota` if the workspace would have more than `most` bytes then. No one else writes
     /// between the look and the change.
     pub fn insert_files(
         &self,
@@ -87,7 +87,7 @@ impl Reader<'_> {
         )
     }
 
-    /// What was uploaded or fetched, and not what code made.
+    /// Uploaded and fetched documents, without the output of code.
     pub fn documents(
         &self,
         workspace: WorkspaceId,
@@ -103,14 +103,14 @@ impl Reader<'_> {
         )
     }
 
-    /// What counts against the quota of a workspace: all its files together, and its open questions.
+    /// The bytes that count against the quota of a workspace: its files and its pending approvals.
     pub fn file_bytes(&self, workspace: WorkspaceId) -> Result<u64, DatabaseError> {
         let sql = "SELECT file_bytes + question_bytes AS file_bytes FROM workspaces WHERE id = ?1";
         let bytes = self.query_one(sql, [workspace.uuid()], |row| Ok(row.get("file_bytes")?))?;
         Ok(bytes.unwrap_or(0))
     }
 
-    /// Of all workspaces, to find bytes that no row speaks of.
+    /// The files of all workspaces, to find bytes without a row.
     pub(crate) fn file_ids(&self) -> Result<HashSet<FileId>, DatabaseError> {
         let ids =
             self.query_many("SELECT id FROM files", [], |row| Ok(FileId::new(row.get("id")?)))?;

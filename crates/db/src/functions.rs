@@ -69,7 +69,7 @@ impl Tx<'_> {
 }
 
 impl Reader<'_> {
-    /// Of which a workspace has a hundred.
+    /// All functions of a workspace, which has at most a hundred.
     pub fn all_functions(&self, workspace: WorkspaceId) -> Result<Vec<Function>, DatabaseError> {
         let sql = "SELECT body FROM functions WHERE workspace = ?1 ORDER BY name";
         self.query_many(sql, [workspace.uuid()], |row| from_json_column("function", row, "body"))
@@ -114,7 +114,7 @@ impl Reader<'_> {
         Ok(self.query_one(sql, [environment], |_| Ok(()))?.is_some())
     }
 
-    /// Of all workspaces, those whose deployment is under way.
+    /// The functions of all workspaces whose deployment is in progress.
     pub fn deploying_functions(&self) -> Result<Vec<(WorkspaceId, Function)>, DatabaseError> {
         let sql = "SELECT workspace, body FROM functions WHERE preparing IS NOT NULL";
         self.query_many(sql, [], |row| {

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Grants.
 
 use crate::columns::{from_nanos, parse_variant, to_nanos};
 use crate::{DatabaseError, ObjectFilter, PageRequest, Reader, RowPage, Tx};
@@ -9,7 +9,7 @@ use types::{
 };
 use uuid::Uuid;
 
-/// What is absent is not asked for.
+/// A filter; absent fields match everything.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GrantFilter {
     pub principal: Option<PrincipalId>,
@@ -136,7 +136,7 @@ impl Reader<'_> {
         self.query_one(sql, (workspace.uuid(), id.uuid()), grant)
     }
 
-    /// Whether any of the subjects has a grant, on whatever.
+    /// Whether any of the subjects has a grant on any object.
     pub fn has_any_grant(
         &self,
         workspace: WorkspaceId,
@@ -171,7 +171,7 @@ impl Reader<'_> {
         Ok(held)
     }
 
-    /// Who owns it. A tool or an agent has one owner, a workspace may have several.
+    /// The owners of an object. A tool or an agent has one owner, a workspace may have several.
     pub fn ownership_grants(
         &self,
         workspace: WorkspaceId,

@@ -1,6 +1,6 @@
 //! Requests that may be sent twice and must be done once.
 //!
-//! Whoever claims a key first does the request; everybody after him is told what became of it.
+//! The first request with a key claims it and is executed; later ones get its outcome.
 
 use crate::columns::to_nanos;
 use crate::{DatabaseError, Tx};
@@ -17,7 +17,7 @@ pub struct IdempotencyKey {
     pub key: String,
 }
 
-/// What a request was answered, to be said again.
+/// The response of a request, to be replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResponse {
     pub status: u16,
@@ -30,9 +30,9 @@ pub enum ClaimOutcome {
     /// The request is the caller's to do.
     Claimed,
     Completed(StoredResponse),
-    /// Somebody does it now; as this execution, if it has one already.
+    /// The first request is in progress; as this execution, if it has one already.
     Pending(Option<ExecutionId>),
-    /// The server ended before it was known what became of it.
+    /// The server stopped before the outcome was known.
     Interrupted,
     /// The key stands for another request.
     Mismatch,
@@ -63,7 +63,7 @@ impl Tx<'_> {
         found.ok_or(DatabaseError::Corrupt { what: "request" })
     }
 
-    /// From now on a restart leaves it to the execution to say what became of it.
+    /// From now on, after a restart, the record of the execution has the outcome.
     pub fn link_request(
         &self,
         key: &IdempotencyKey,
@@ -97,7 +97,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// For a request that was refused before it did anything: it may come again.
+    /// Releases the key of a request that was refused before it did anything.
     pub fn release_request(&self, key: &IdempotencyKey) -> Result<(), DatabaseError> {
         self.execute_unversioned(
             "DELETE FROM idempotency \
@@ -107,7 +107,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// At the start of a server, in all workspaces: nobody does them any more.
+    /// At the start of a server, in all workspaces: their requests are no longer running.
     pub fn interrupt_all_requests(&self) -> Result<usize, DatabaseError> {
         self.execute_unversioned(
             "UPDATE idempotency SET state = 'interrupted' \

@@ -1,4 +1,4 @@
-//! Which database the kept files belong to, and how far it had come: said beside the files, so that
+//! The id of the database that the files belong to, and its last commit: stored beside the files, so that
 //! a database that is missing, another one, or an older copy is noticed before anything is done.
 //!
 //! ```text
@@ -24,7 +24,7 @@ const DATABASE_MARKER: &str = ".database";
 const HEAD_FILE_FORMAT: &str = "belljar-audit-head-1";
 /// More than a mark ever has.
 const HEAD_FILE_BYTES_MAX: u64 = 1024;
-/// How many kept things an error counts before it says "or more".
+/// The number of files that an error counts before it says "or more".
 const COUNTED_MAX: usize = 10_000;
 /// The name of a directory of files that were set aside: it sorts by time, and tells it.
 const QUARANTINE_NAME_FORMAT: &str = "%Y-%m-%dT%H-%M-%SZ";
@@ -46,10 +46,10 @@ pub(crate) fn check_no_data_without_database(
     data: &Path,
 ) -> Result<(), DatabaseError> {
     let directory = data.join("db");
-    let shelves = list_directory(&directory.join("files"))?;
+    let shards = list_directory(&directory.join("files"))?;
     let mut files = 0;
-    for shelf in shelves.iter().filter(|shelf| shelf.is_dir()) {
-        files += list_directory(shelf)?.len();
+    for shard in shards.iter().filter(|shard| shard.is_dir()) {
+        files += list_directory(shard)?.len();
         if files >= COUNTED_MAX {
             break;
         }
@@ -72,7 +72,7 @@ fn wal_path(database: &Path) -> PathBuf {
     name.into()
 }
 
-/// Where the volumes of a data directory are.
+/// The directory of the volumes in a data directory.
 pub fn volumes_directory(data: &Path) -> PathBuf {
     data.join("volumes/all")
 }
@@ -107,7 +107,7 @@ pub(crate) fn compare_database_markers(
     Ok(missing)
 }
 
-/// Volumes can be passed through by sandboxes; their mode is for whoever opens them to say.
+/// Volumes can be passed through by sandboxes; the engine sets their mode when it opens them.
 fn ensure_directory(path: &Path) -> Result<(), DatabaseError> {
     if path.is_dir() { Ok(()) } else { create_private_directory(path) }
 }
@@ -116,7 +116,7 @@ fn audit_head_path(directory: &Path) -> PathBuf {
     directory.join("audit.head")
 }
 
-/// For a log that is signed anew: a mark that was made with another key would be taken for a loss.
+/// For a log that is signed again: a mark made with another key would count as a loss.
 pub(crate) fn remove_mark(directory: &Path) -> Result<(), DatabaseError> {
     let path = audit_head_path(directory);
     match fs::remove_file(&path) {
@@ -167,7 +167,7 @@ impl AuditHeadFile {
         Ok(mark)
     }
 
-    /// For a head that is durable. It is written in place and always has the same length.
+    /// Writes the mark of a durable head. It is written in place and always has the same length.
     pub(crate) fn write(&mut self, head: ChainHead) {
         if head == self.last_written {
             return;
@@ -212,7 +212,7 @@ pub(crate) fn check_audit_head(
     Err(DatabaseError::CommitsMissing { mark: path, has, had })
 }
 
-/// The mark beside a database, for whoever verifies the audit log.
+/// The mark beside a database, for the verification of the audit log.
 pub(crate) fn read_audit_head(
     directory: &Path,
     database: Uuid,

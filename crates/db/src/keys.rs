@@ -5,7 +5,7 @@ use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
 use chrono::{DateTime, Utc};
 use types::{ApiKey, KeyId, Principal, PrincipalId, WorkspaceId};
 
-/// All that a request with a key has to be judged by.
+/// The data that decides on a request with a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKeyRow {
     pub workspace: WorkspaceId,
@@ -36,7 +36,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// With those that its principal has made with it, and with these, but without `spared` and
+    /// Revokes a key with those that its principal created with it, and with these, but without `spared` and
     /// what was made with that. Gives all that were good until now.
     pub fn revoke_key(
         &self,
@@ -103,7 +103,7 @@ impl Reader<'_> {
         )
     }
 
-    /// How many a principal has that were not revoked.
+    /// The number of keys of a principal that are not revoked.
     pub fn count_active_keys(
         &self,
         workspace: WorkspaceId,

@@ -1,4 +1,4 @@
-//! What is kept: records in one SQLite file, bytes in files beside it, and both forgotten on time.
+//! Storage: records in one SQLite file, bytes in files beside it, and both deleted on time.
 //!
 //! All SQL of the product is here. Callers compose a transaction of the methods of [`Tx`] and
 //! [`Reader`]; none of them finds a row of a workspace without naming the workspace. Nothing is

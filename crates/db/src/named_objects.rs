@@ -1,7 +1,7 @@
 //! Objects that a workspace has by name: the same few statements for the table of each kind.
 //!
 //! A row is `workspace, id, name, owner, body`. Where a table has more columns, what writes them stands
-//! in its own file, and the rest is from here. The names of tables are ours, and nothing that somebody
+//! in its own file, and the rest is from here. Table names are constants of this crate, and nothing that a user
 //! else has said becomes a part of a statement.
 
 use crate::columns::{from_json_column, to_json};
@@ -15,13 +15,13 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NamedTable {
     pub(crate) table: &'static str,
-    /// As grants have it.
+    /// The kind in grants.
     pub(crate) grant_kind: &'static str,
-    /// As people are told of it.
+    /// The kind in messages.
     pub(crate) noun: &'static str,
 }
 
-/// Which object, and whose.
+/// An object and its workspace.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NamedRow<'a> {
     pub(crate) id: Uuid,

@@ -9,7 +9,7 @@ use types::{
 };
 use uuid::Uuid;
 
-/// Which lines of the history are wanted; what is absent does not matter.
+/// A filter of the egress log; absent fields match everything.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkFilter {
     pub principal: Option<PrincipalId>,

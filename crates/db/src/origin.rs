@@ -1,4 +1,4 @@
-//! Where something was asked from, and what is still open of an origin whose rights are over.
+//! The origin of executions, sessions and approvals, and what is still open after its rights ended.
 
 use crate::approvals::{OpenQuestion, open_question_from_row};
 use crate::columns::to_nanos;
@@ -8,7 +8,7 @@ use rusqlite::Row;
 use types::{KeyId, PrincipalId, SandboxId, WorkspaceId};
 use uuid::Uuid;
 
-/// Whoever has asked for something: all requests of a principal, or those with one of its keys.
+/// The origin of a request: all requests of a principal, or those with one of its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Origin {
     Key(KeyId),

@@ -1,4 +1,4 @@
-//! What workspaces say of packages.
+//! Package policies of workspaces.
 
 use crate::columns::{from_json_column, to_json};
 use crate::{DatabaseError, Reader, Tx};

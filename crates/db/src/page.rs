@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// Where a page ended. Nothing is to be read out of it.
+/// The end of a page. Clients must not interpret it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor(pub(crate) Uuid);
 

@@ -7,13 +7,13 @@ use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
 use rusqlite::Row;
 use types::{Permission, Principal, PrincipalId, Workspace, WorkspaceId};
 
-/// How many things a principal owns.
+/// The numbers of objects that a principal owns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OwnedCounts {
     pub tools: u64,
     pub agents: u64,
     pub volumes: u64,
-    /// Of the workspace; those of their own go with them.
+    /// Shared secrets; personal ones are deleted with the principal.
     pub secrets: u64,
     pub functions: u64,
     pub network_rules: u64,
@@ -78,7 +78,7 @@ impl Tx<'_> {
         self.execute(sql, (workspace.uuid(), variant_name("permission", &permission)?)).map(drop)
     }
 
-    /// With its keys and grants. What it owns stays behind: ask `owned_by` first.
+    /// Deletes a principal with its keys and grants. The objects that it owns stay: check `owned_by` first.
     pub fn delete_principal(
         &self,
         workspace: WorkspaceId,
@@ -130,8 +130,8 @@ impl Reader<'_> {
         self.query_one(sql, (workspace.uuid(), name), principal)
     }
 
-    /// All whom another system calls so. There should be one at most, and whoever asks who
-    /// somebody is must not choose between two.
+    /// All principals with this external id. There should be one at most, and a caller
+    /// must not choose between two.
     pub fn principals_by_external_id(
         &self,
         workspace: WorkspaceId,
@@ -156,7 +156,7 @@ impl Reader<'_> {
         )
     }
 
-    /// Those who are in a role.
+    /// The members of a role.
     pub fn role_members(
         &self,
         workspace: WorkspaceId,

@@ -1,7 +1,7 @@
 //! Forgetting what is over: files, executions, sessions, keys, remembered answers, answers to
 //! requests, and the oldest part of the audit log.
 //!
-//! It goes in small steps, so that nobody who writes waits long for it. A file's row goes before
+//! It goes in small steps, so that no writer waits long for it. A file's row goes before
 //! its bytes; what is left of the bytes after a crash is set aside at the next start. Nothing is
 //! forgotten while the wall clock is not confirmed.
 
@@ -23,7 +23,7 @@ const SHRINK_PAGES: u32 = 256;
 /// Transactions of one round that give pages back; the next round goes on.
 const SHRINK_STEPS: usize = 64;
 
-/// How long things are kept.
+/// Retention times.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
     /// Executions, counted from when they were made, without those that have not ended; also files that
@@ -42,7 +42,7 @@ impl Retention {
     }
 }
 
-/// How many went.
+/// The numbers of deleted rows and files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PurgeCounts {
     pub files: usize,
@@ -54,7 +54,7 @@ pub struct PurgeCounts {
     pub audit: usize,
 }
 
-/// What came of a round.
+/// The result of one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeOutcome {
     Completed(PurgeCounts),
@@ -179,7 +179,7 @@ fn purge_step(
     Ok(PurgeStep { files, attempts, purged })
 }
 
-/// With the answers that were good for them alone.
+/// Including the remembered decisions for them.
 fn delete_old_sessions(tx: &Tx<'_>, before: DateTime<Utc>) -> Result<usize, DatabaseError> {
     let old: Vec<(Uuid, Uuid)> = tx.query_many(
         "SELECT workspace, sandbox_id FROM sessions WHERE ended_at <= ?1 LIMIT ?2",
@@ -222,7 +222,7 @@ fn delete_old_network_log(tx: &Tx<'_>, before: DateTime<Utc>) -> Result<usize, D
     )
 }
 
-/// With their files, and with the questions that were asked about them, which have the same code.
+/// Including their files and their approvals, which contain the same code.
 fn delete_old_executions(
     tx: &Tx<'_>,
     before: DateTime<Utc>,

@@ -1,4 +1,4 @@
-//! Looking things up, beside whoever writes.
+//! Queries, concurrent with the writer.
 //!
 //! A reader sees one moment from its first look to its last. It cannot write: its connections are
 //! opened for reading only.

@@ -1,4 +1,4 @@
-//! Whether anything has changed by which something is decided: rights, rules, secrets, specifications.
+//! The revision of everything that decisions depend on: rights, rules, secrets, specifications.
 //!
 //! A decision that was made of the records may be kept together with the revision that was there
 //! before the first of them was read, and used as long as it is still there. Every row counts but

@@ -35,7 +35,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// False if somebody has gone on from it before, or there is nothing to go on from.
+    /// False if the cursor was used before, or does not exist.
     pub fn continue_run(
         &self,
         workspace: WorkspaceId,
@@ -105,7 +105,7 @@ impl Reader<'_> {
         Ok(trace.flatten())
     }
 
-    /// Somebody's newest in a session that has ended, and is no agent's.
+    /// The principal's newest run in a session that has ended and belongs to no agent.
     pub fn last_run_in_session(
         &self,
         workspace: WorkspaceId,

@@ -36,14 +36,14 @@ const MIGRATIONS: &[&str] = &[
 const SIGNED_SINCE: usize = 13;
 /// More than there are statements in this crate, so that each is compiled once a connection.
 const CACHED_STATEMENTS: usize = 256;
-/// Nobody else writes; this is for the moment in which another process recovers the log.
+/// There is no other writer; this is for the moment in which another process recovers the log.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is left of the log after a checkpoint: as much as it has before the next one. Without a bound
+/// The size of the write-ahead log after a checkpoint: as much as it has before the next one. Without a bound
 /// one large transaction would keep the log at its size.
 const LOG_BYTES_MAX: i64 = 4 * 1024 * 1024;
 
-/// How many migrations the database has had; 0 if there is none, or it has no tables. It makes nothing.
+/// The schema version of the database; 0 if there is none, or it has no tables. Creates nothing.
 pub(crate) fn found_version(database: &Path) -> Result<usize, DatabaseError> {
     if !database.metadata().is_ok_and(|file| file.len() > 0) {
         return Ok(0);

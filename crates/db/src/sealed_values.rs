@@ -41,7 +41,7 @@ impl Tx<'_> {
         self.execute(sql, (workspace.uuid(), holder, name)).map(drop)
     }
 
-    /// All of one holder.
+    /// All values of one holder.
     pub fn delete_sealed_values(
         &self,
         workspace: WorkspaceId,
@@ -53,7 +53,7 @@ impl Tx<'_> {
 }
 
 impl Reader<'_> {
-    /// All of one holder, by name.
+    /// All values of one holder, by name.
     pub fn sealed_values(
         &self,
         workspace: WorkspaceId,
@@ -63,7 +63,7 @@ impl Reader<'_> {
         self.query_many(sql, (workspace.uuid(), holder), sealed_value_from_row)
     }
 
-    /// Of all workspaces, for a new key.
+    /// The values of all workspaces, for a key rotation.
     pub fn sealed_holders(&self) -> Result<Vec<(WorkspaceId, Uuid)>, DatabaseError> {
         let sql = "SELECT DISTINCT workspace, holder FROM sealed";
         self.query_many(sql, [], |row| Ok((WorkspaceId::new(row.get(0)?), row.get(1)?)))

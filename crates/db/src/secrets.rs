@@ -39,7 +39,7 @@ impl Tx<'_> {
         self.update_named(SECRETS, workspace, tag, secret)
     }
 
-    /// With its value.
+    /// Including its value.
     pub fn delete_secret(
         &self,
         workspace: WorkspaceId,
@@ -59,12 +59,12 @@ impl Reader<'_> {
         self.find_by_id(SECRETS, workspace, id.uuid())
     }
 
-    /// How many a workspace has, of whomever.
+    /// The number of secrets of a workspace, of all owners.
     pub fn count_secrets(&self, workspace: WorkspaceId) -> Result<u64, DatabaseError> {
         self.count_named(SECRETS, workspace)
     }
 
-    /// Those that nobody but one uses, in the order in which they were made.
+    /// The personal secrets of one principal, oldest first.
     pub fn private_secrets(
         &self,
         workspace: WorkspaceId,
@@ -75,7 +75,7 @@ impl Reader<'_> {
         self.query_many(sql, key, |row| from_json_column("secret", row, "body"))
     }
 
-    /// Whether the workspace has a secret of this name that is nobody's own.
+    /// Whether the workspace has a shared (not personal) secret of this name.
     pub fn is_workspace_secret(
         &self,
         workspace: WorkspaceId,
@@ -87,7 +87,7 @@ impl Reader<'_> {
         Ok(self.query_one(sql, key, |row| Ok(row.get(0)?))?.unwrap_or_default())
     }
 
-    /// Those of the workspace that are seen, in the order in which they were made.
+    /// The shared secrets that the caller may see, oldest first.
     pub fn workspace_secrets(
         &self,
         workspace: WorkspaceId,

@@ -5,7 +5,7 @@ use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
 use chrono::{DateTime, Utc};
 use types::{KeyId, PrincipalId, SandboxId, Session, SessionStatus, WorkspaceId};
 
-/// What is absent is not asked for.
+/// A filter; absent fields match everything.
 #[derive(Debug, Clone, Default)]
 pub struct SessionFilter {
     pub owner: Option<PrincipalId>,

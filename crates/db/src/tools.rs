@@ -5,7 +5,7 @@ use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
 use rusqlite::Row;
 use types::{PrincipalId, Tool, ToolId, WorkspaceId};
 
-/// Which tools, or agents, a list is of; what is absent is not asked for.
+/// A filter of tools or agents; absent fields match everything.
 #[derive(Debug, Clone, Default)]
 pub struct ObjectFilter {
     /// In the name or the description, in any case of ASCII letters.
@@ -69,7 +69,7 @@ impl Tx<'_> {
         Ok(changed == 1)
     }
 
-    /// With its variables. Fails while an agent has it: ask `agents_using` first. Its grants stay behind.
+    /// Deletes a tool with its variables. Fails while an agent has it: ask `agents_using` first. Its grants stay behind.
     pub fn delete_tool(&self, workspace: WorkspaceId, id: ToolId) -> Result<bool, DatabaseError> {
         self.delete_sealed_values(workspace, id.uuid())?;
         let key = (workspace.uuid(), id.uuid());
@@ -78,7 +78,7 @@ impl Tx<'_> {
 }
 
 impl Reader<'_> {
-    /// With its source.
+    /// Including its source.
     pub fn tool(
         &self,
         workspace: WorkspaceId,
@@ -88,7 +88,7 @@ impl Reader<'_> {
         self.query_one(sql, (workspace.uuid(), id.uuid()), with_source)
     }
 
-    /// With its source.
+    /// Including its source.
     pub fn tool_by_name(
         &self,
         workspace: WorkspaceId,

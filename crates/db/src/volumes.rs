@@ -87,7 +87,7 @@ impl Reader<'_> {
         Ok(totals.unwrap_or_default())
     }
 
-    /// Of all workspaces, to find directories that no row speaks of.
+    /// The volumes of all workspaces, to find directories without a row.
     pub fn volume_ids(&self) -> Result<Vec<VolumeId>, DatabaseError> {
         self.query_many("SELECT id FROM volumes", [], |row| Ok(VolumeId::new(row.get(0)?)))
     }

@@ -1,7 +1,7 @@
-//! One thread writes, and nothing is told before it is on the disk.
+//! One thread writes, and a caller gets its result when the commit is on the disk.
 //!
-//! Whoever waits when the thread is free is written in one transaction, so that many share one
-//! fsync. Each job has a savepoint: one that fails undoes itself and nobody else. After an error
+//! All jobs that wait when the thread is free are written in one transaction, so that they share one
+//! fsync. Each job has a savepoint: a job that fails undoes only itself. After an error
 //! of the disk nothing is written any more. A commit that may have changed what is decided by makes
 //! a new [`Revision`] before anybody is told of it.
 
@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Jobs in one transaction. An answer waits for all of them.
 const BATCH_JOBS_MAX: usize = 256;
-/// Jobs that wait; whoever comes then waits before the queue.
+/// Capacity of the queue; further callers wait before it.
 const QUEUE_JOBS_MAX: usize = 1024;
 /// Pages in the log after which they are moved into the database: four megabytes, as SQLite does
 /// by itself, but after the answers and not before them.
@@ -56,7 +56,7 @@ impl<'c> Tx<'c> {
         Ok(self.unused_pages()? > 0)
     }
 
-    /// How many rows were changed.
+    /// The number of changed rows.
     pub(crate) fn execute(&self, sql: &str, params: impl Params) -> Result<usize, DatabaseError> {
         Ok(self.connection.prepare_cached(sql)?.execute(params)?)
     }
@@ -82,7 +82,7 @@ impl<'c> Deref for Tx<'c> {
     }
 }
 
-/// What an answer promises.
+/// When a write returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Durability {
     /// Kept when the server is killed; lost with the power, unless something was kept after it.
@@ -159,7 +159,7 @@ impl Writer {
             let result = tx.and_then(job);
             let failed = result.as_ref().err().cloned();
             let answer: CommitCallback = Box::new(move |committed| {
-                // Nobody may be waiting any more.
+                // The caller may no longer be waiting.
                 let _ = tell.send(result.and_then(|value| committed.map(|()| value)));
             });
             CompletedJob { failed, answer }
@@ -171,11 +171,11 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// What was asked for is still written.
+    /// Jobs in the queue are still written.
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // It has nothing more to say, and a panic of it was told to whoever waited.
+            // It has no result, and its callers already got the error of a panic.
             let _ = thread.join();
         }
     }
@@ -235,7 +235,7 @@ impl WriterThread {
         let before = self.connection.total_changes();
         let outcome = self.run_transaction(durability, &mut jobs, &mut answers);
         let changed = self.connection.total_changes() - before;
-        // After the commit: whoever sees the new revision sees what is new about it.
+        // After the commit: a reader that sees the new revision also sees the new rows.
         if !matches!(outcome, Ok(noted) if noted == changed) {
             self.revisions.advance();
         }
@@ -259,7 +259,7 @@ impl WriterThread {
         }
     }
 
-    /// Fails for everybody, or for nobody but those who failed by themselves. Tells how many rows
+    /// Fails for all jobs, or only for those that failed themselves. Returns how many rows
     /// were only noted.
     fn run_transaction(
         &mut self,

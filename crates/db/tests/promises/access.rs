@@ -165,7 +165,7 @@ async fn a_name_is_free_in_another_workspace_and_taken_in_its_own() {
     world.write(move |tx| tx.insert_principal(other, &principal("alice"))).await;
     let again = world.db.write(move |tx| tx.insert_principal(home, &principal("alice"))).await;
     let text = again.unwrap_err().to_string();
-    assert_eq!(text, "the name `alice` is taken by another principal; choose another name");
+    assert_eq!(text, "name `alice` is already used by another principal; choose another");
 }
 
 #[tokio::test]

@@ -305,7 +305,10 @@ async fn t159_a_log_is_signed_anew_when_somebody_says_so_and_tells_of_it() {
         let SignedAnew::Signed { found, entry } = sign_audit(data, None).unwrap() else {
             panic!("it was not whole")
         };
-        assert!(entry == 4 && found.contains("has not signed that"), "{entry} {found}");
+        assert!(
+            entry == 4 && found.contains("the signature of the server is missing"),
+            "{entry} {found}"
+        );
         let db = Database::open(data).unwrap();
         let listed = db.read(|r| r.audit_entries(home, &AuditFilter::default(), ALL)).unwrap();
         let newest = &listed.items[0];
