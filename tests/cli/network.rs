@@ -23,7 +23,9 @@ async fn a_rule_is_made_replaced_listed_shown_and_deleted() {
     assert_eq!((&made["mode"], &made["type"]), (&json!("EGRESS"), &json!("HOST_PORT")));
     assert_eq!(made["value_list"], json!(["github.com", "*.github.com:80"]));
     assert!(
-        failure(api, 1, &new).await.contains("the name \"hub\" is taken by another network rule")
+        failure(api, 1, &new)
+            .await
+            .contains("name \"hub\" is already used by another network rule")
     );
     let wrong = ["network", "rule", "new", "bad", "https://github.com"];
     assert!(failure(api, 1, &wrong).await.contains("https://github.com"));

@@ -367,7 +367,7 @@ async fn tools_and_agents_are_looked_after_by_their_names() {
     assert_eq!((&made["name"], &made["approval_action"]), (&json!("greet"), &json!("review")));
     answer(owner, &["agent", "add", agent]).await;
     let said = failure(owner, 1, &["agent", "approval", "host", "greet", "deny"]).await;
-    assert!(said.contains("`belljar agent attach` attaches it"), "{said}");
+    assert!(said.contains("attach it with `belljar agent attach`"), "{said}");
     answer(owner, &["agent", "attach", "host", "greet"]).await;
     answer(owner, &["agent", "approval", "host", "greet", "deny"]).await;
     let shown = answer(owner, &["agent", "show", "host", "--json"]).await;

@@ -9,8 +9,8 @@ const PUBLISHED: &str = "tools:\n  - tool_spec:\n    type: code_execution\n    n
 const NESTED: &str = "tools:\n  - tool_spec:\n      type: code_execution\n      name: code_execution\n\
                       tool_resources:\n  code_execution: {}\n";
 const NO_ENTRY: &str =
-    "tools needs an entry with tool_spec: {type: code_execution, name: code_execution}";
-const NO_SECTION: &str = "tool_resources needs a section code_execution; an empty one will do";
+    "tools requires an entry with tool_spec: {type: code_execution, name: code_execution}";
+const NO_SECTION: &str = "tool_resources requires a section code_execution, which may be empty";
 
 fn path(agent: &Value) -> String {
     format!("/v1/agents/{}", agent["id"].as_str().unwrap())
@@ -372,7 +372,7 @@ async fn an_agent_says_whose_rights_its_code_has() {
     assert!(text.contains("the rights of its owner, owner,"), "{text}");
     let body = json!({"specification": NESTED, "run_as": "caller"});
     let (_, now) = put(&world.owner, &made, body).await;
-    assert!(now["reach"]["text"].as_str().unwrap().contains("whoever asked"), "{now}");
+    assert!(now["reach"]["text"].as_str().unwrap().contains("the rights of its caller"), "{now}");
     let (_, now) = put(&world.owner, &made, json!({"specification": "a: 1"})).await;
     assert_eq!(now["run_as"], "caller", "rights do not grow by themselves");
 }

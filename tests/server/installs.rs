@@ -212,10 +212,10 @@ async fn what_cannot_be_had_is_told_clearly_and_nothing_is_half_installed() {
         ("docopt", "package.unavailable", "no usable wheels"),
         ("'numpy<2'", "package.unavailable", "numpy<2 and numpy=="),
         ("six no-such-package-1f9c2", "package.unavailable", "was not found"),
-        ("'six @ https://example.org/six.whl'", "package.unavailable", "is an address"),
-        ("https://example.org/six.whl", "package.unavailable", "is an address"),
-        ("/etc/passwd", "package.unavailable", "is an address"),
-        ("./six", "package.unavailable", "is an address"),
+        ("'six @ https://example.org/six.whl'", "package.unavailable", "is a URL or a path"),
+        ("https://example.org/six.whl", "package.unavailable", "is a URL or a path"),
+        ("/etc/passwd", "package.unavailable", "is a URL or a path"),
+        ("./six", "package.unavailable", "is a URL or a path"),
         ("--index-url=https://example.org six", "package.unavailable", "--index-url"),
         ("-r requirements.txt", "package.unavailable", "the option -r"),
         ("'six>>1'", "package.unavailable", "six>>1"),
@@ -247,13 +247,13 @@ async fn a_workspace_allows_denies_and_pins() {
     assert_eq!(printed(&pinned), "installed six 1.16.0\n", "{pinned}");
     let (code, message, _) = fault(&world.owner.run(&session, "%pip install idna").await);
     assert_eq!(code, "package.denied");
-    assert_eq!(message, "idna is not on the list of packages that this workspace allows");
+    assert_eq!(message, "package idna is not on the allow list of this workspace");
     let (_, message, _) = fault(&world.owner.run(&session, "%pip install jinja2").await);
-    assert_eq!(message, "markupsafe is not on the list of packages that this workspace allows");
+    assert_eq!(message, "package markupsafe is not on the allow list of this workspace");
 
     set(json!({"deny": ["markupsafe"]})).await;
     let (_, message, hint) = fault(&world.owner.run(&session, "%pip install jinja2").await);
-    assert_eq!(message, "markupsafe is on the list of packages that this workspace denies");
+    assert_eq!(message, "package markupsafe is denied by the package policy of this workspace");
     assert!(hint.contains("belljar package policy"), "{hint}");
     assert_eq!(rooms(&house(&world)), 1, "only what was allowed is there");
 
@@ -411,7 +411,11 @@ async fn a_kernel_that_asks_out_of_turn_too_much_or_for_odd_things_costs_only_it
     let often = "import belljar\nrefused = 0\nfor _ in range(1000):\n    try: belljar.install('/etc/passwd')\n    \
                  except RuntimeError as error: refused += 1; last = str(error)\n[refused, last]";
     let execution = world.owner.run(&session, often).await;
-    assert_eq!(execution["value"], json!([1000, "one run can install 16 times"]), "{execution}");
+    assert_eq!(
+        execution["value"],
+        json!([1000, "an execution can install packages at most 16 times"]),
+        "{execution}"
+    );
     for list in ["['six'] * 33", "['six' * 2000]", "['a\\nb']", "['six; --index-url x']", "['']"] {
         let code = format!("import belljar\nbelljar.install(*{list})");
         assert_eq!(
@@ -450,7 +454,7 @@ async fn repositories_are_a_list_of_known_names_and_whoever_opens_one_is_warned(
     {
         let agent = agent_in(&world.owner, &format!("a{index}"), "bare", json!([name])).await;
         let warnings = agent["warnings"].to_string();
-        assert!(warnings.contains("can install any package that is published there"), "{agent}");
+        assert!(warnings.contains("can install every package of this repository"), "{agent}");
     }
     let closed = agent_in(&world.owner, "closed", "bare", json!([])).await;
     assert_eq!(closed["warnings"], json!([]), "{closed}");

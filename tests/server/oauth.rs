@@ -16,13 +16,13 @@ const UNREACHABLE: (u16, &str) = (503, "auth.unavailable");
 const METADATA: &str = "/.well-known/oauth-protected-resource";
 
 /// Why a token is refused, as it is told.
-const ELSEWHERE: &str = "it is for another server";
-const CLAIMS: &str = "iss, aud, exp and sub must be there";
-const FORGED: &str = "it is not as its issuer has signed it";
-const KEY: &str = "it names no key that its issuer has";
+const ELSEWHERE: &str = "its audience (aud) is not this server";
+const CLAIMS: &str = "the claims iss, aud, exp and sub are required";
+const FORGED: &str = "its signature is invalid";
+const KEY: &str = "its key id is unknown to its issuer";
 const SIGNED: &str = "it must be signed with RS256, ES256 or EdDSA";
-const UNREADABLE: &str = "it cannot be read";
-const KIND: &str = "it is not a token for a server";
+const UNREADABLE: &str = "it is not a valid JWT";
+const KIND: &str = "its type is not an access token";
 
 /// A server that trusts an issuer with one key.
 struct Trusting {
@@ -199,14 +199,14 @@ fn bad_tokens(here: &Trusting, subject: &str) -> Vec<(&'static str, &'static str
         (ELSEWHERE, "a longer audience", claim("aud", json!(format!("{server}/mcp/x")))),
         (ELSEWHERE, "audiences of others", claim("aud", json!(["a", server]))),
         (CLAIMS, "no audience", lacking("aud")),
-        ("another issuer", "another issuer", claim("iss", json!("https://other.example"))),
+        ("its issuer (iss)", "another issuer", claim("iss", json!("https://other.example"))),
         (CLAIMS, "several issuers", claim("iss", issuers)),
         (CLAIMS, "no issuer", lacking("iss")),
-        ("it is over", "over", claim("exp", json!(now - 60))),
+        ("it has expired", "over", claim("exp", json!(now - 60))),
         (CLAIMS, "an end that is no number", claim("exp", json!("9999999999"))),
         (CLAIMS, "an end that is in no calendar", claim("exp", json!(1e18))),
         (CLAIMS, "no end", lacking("exp")),
-        ("not good yet", "not yet", claim("nbf", json!(now + 120))),
+        ("not valid yet", "not yet", claim("nbf", json!(now + 120))),
         (CLAIMS, "a subject that is no text", claim("sub", json!(1))),
         (CLAIMS, "no subject", lacking("sub")),
         (FORGED, "another subject", format!("{header}.{other}.{signature}")),
@@ -254,14 +254,10 @@ fn bad_tokens(here: &Trusting, subject: &str) -> Vec<(&'static str, &'static str
         (UNREADABLE, "a space inside", format!(" {good} x")),
         (CLAIMS, "a subject that is said twice", twice),
         (CLAIMS, "a beginning that is no number", claim("nbf", json!("9999999999"))),
-        ("not good yet", "a beginning in a million years", claim("nbf", json!(3e13))),
+        ("not valid yet", "a beginning in a million years", claim("nbf", json!(3e13))),
+        ("invalid access token", "an audience that is an object", claim("aud", json!({"a": 1}))),
         (
-            "the token is not one that is good here",
-            "an audience that is an object",
-            claim("aud", json!({"a": 1})),
-        ),
-        (
-            "the token is not one that is good here",
+            "invalid access token",
             "an audience inside a list",
             claim("aud", json!([[claims["aud"]]])),
         ),
@@ -456,7 +452,7 @@ async fn without_its_issuer_a_token_cannot_be_checked_and_a_key_can() {
     drop(gone);
     tokio::task::yield_now().await;
     let told = refused(&token, "GET", ME, None, UNREACHABLE).await;
-    assert!(told.contains("the keys of its issuer cannot be had"), "{told}");
+    assert!(told.contains("the keys of its issuer are unavailable"), "{told}");
     assert_eq!(over_mcp(&token, "1").await.status(), 503);
     world.owner.get(ME).await;
     let _back = Issuer::at(place, &[&key]).await;
@@ -608,7 +604,7 @@ fn an_issuer_that_could_be_overheard_is_no_issuer() {
     let plain = start(&["--oauth-issuer", "http://login.example.org"]);
     assert_eq!(plain.status.code(), Some(2));
     let said = crate::harness::stderr(&plain);
-    assert!(said.contains("must begin with https"), "{said}");
+    assert!(said.contains("must start with https"), "{said}");
     let half = start(&["--oauth-audience", "https://belljar.example.org/mcp"]);
     assert_eq!(half.status.code(), Some(2));
 }

@@ -301,7 +301,7 @@ async fn an_explanation_is_what_a_call_finds() {
     let path = format!("/v1/agents/{}/tools/{}", id(&agent), id(&tool));
     let query = format!("agent={}&tool={}", id(&agent), id(&tool));
     let told = explain(owner, &query).await;
-    assert!(sentences(&told["missing"]).contains("has to be attached"), "{told}");
+    assert!(sentences(&told["missing"]).contains("must be attached"), "{told}");
     assert_eq!(call(owner, &tool, Some(&agent)).await.0, 403);
     attach(owner, &agent, &tool).await;
     for (action, status) in [("allow", 200), ("review", 202), ("deny", 403)] {
@@ -311,7 +311,7 @@ async fn an_explanation_is_what_a_call_finds() {
             (&told["approval"], &told["allowed"]),
             (&json!(action), &json!(action != "deny"))
         );
-        let waits = sentences(&told["steps"]).contains("somebody else than owner");
+        let waits = sentences(&told["steps"]).contains("a principal other than owner");
         assert_eq!(waits, action == "review", "{told}");
         assert_eq!(call(owner, &tool, Some(&agent)).await.0, status);
     }

@@ -13,14 +13,14 @@ use utoipa::IntoParams;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct AuditQuery {
-    /// Such as `tool.create`.
+    /// Entries of this action, such as `tool.create`.
     pub action: Option<String>,
-    /// Who did it.
+    /// Entries of this principal.
     pub principal: Option<PrincipalId>,
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 

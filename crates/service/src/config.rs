@@ -1,4 +1,4 @@
-//! How a service is set up. Doors read options and variables; the service sees only this.
+//! Configuration of a service. The interfaces read options and variables; the service sees only this.
 
 use crate::identity::tokens::Issuer;
 use engine::Clock;
@@ -14,9 +14,9 @@ const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where records, files and keys are kept.
+    /// The directory of records, files and keys.
     pub data: PathBuf,
-    /// Of sessions and executions that name none.
+    /// The environment of sessions and executions that name none.
     pub environment: String,
     /// One upload, or one file that is fetched.
     pub document_bytes_max: u64,
@@ -24,7 +24,7 @@ pub struct Config {
     pub execution_files_bytes_max: u64,
     /// Output and results in memory, of all executions under way; one workspace has half of it.
     pub output_bytes_max: u64,
-    /// All files that a workspace keeps.
+    /// Quota of all files of a workspace.
     pub workspace_bytes_max: u64,
     /// The source of a new tool, of which a contract has a bound of its own, and the input of a call.
     pub tool_bytes_max: usize,
@@ -34,7 +34,7 @@ pub struct Config {
     pub audit_retention: Duration,
     /// Answers that are good for more than one call are forgotten after this, and asked for again.
     pub approval_retention: Duration,
-    /// A question that nobody answered is no longer asked after this.
+    /// An approval without a decision expires after this.
     pub approval_timeout: Duration,
     /// Requests a second of a key that has no bound of its own.
     pub key_rate_per_second: u32,
@@ -42,14 +42,14 @@ pub struct Config {
     pub key_concurrency: u32,
     /// `host:port` of servers inside the network that documents may be fetched from.
     pub fetch_exceptions: Vec<String>,
-    /// What code of a workspace can ask for at most, by the name of the workspace; what is absent is
+    /// The maximum limits of code of a workspace, by the name of the workspace; an absent one is
     /// as for everybody.
     pub workspace_limits: HashMap<String, LimitsRequest>,
     /// Names that the proxy of the sandboxes knows the addresses of without asking anybody.
     pub static_hosts: HashMap<String, IpAddr>,
-    /// Whose tokens are taken beside keys.
+    /// The issuer of tokens that are accepted besides keys.
     pub issuer: Option<Issuer>,
-    /// What secrets are sealed with; absent, a key of the server's own, which is kept with the data.
+    /// The master keys of secrets; if absent, a key file of the server in its data directory.
     pub secrets_key: Option<Keyring>,
     /// The file of the key that signs the audit log; absent, it is beside the records.
     pub audit_key: Option<PathBuf>,

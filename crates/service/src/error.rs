@@ -1,11 +1,11 @@
-//! What is answered instead of what was asked for.
+//! The error of an operation.
 
 use db::DatabaseError;
 use serde::Serialize;
 use types::{Error, ErrorCode, LimitError, ObjectRef, Privilege};
 use utoipa::ToSchema;
 
-/// A fault, and the places that it is about where there are several.
+/// An error, and the parts of the request that it concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestError {
     /// Boxed: it is a fraction of what an operation returns, and large.
@@ -13,7 +13,7 @@ pub struct RequestError {
     pub details: Vec<ErrorDetail>,
 }
 
-/// One thing that is wrong in a request or in a source.
+/// One error in a request or in a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ErrorDetail {
     /// In the request, as a JSON pointer.
@@ -32,15 +32,15 @@ pub struct ErrorDetail {
 }
 
 impl RequestError {
-    /// A field of a request that cannot be as it is, for doors that read more than operations do.
+    /// An invalid field of a request, for interfaces that read more than operations do.
     pub fn invalid_field(path: &str, message: impl Into<String>) -> Self {
         invalid_field(path, message)
     }
 }
 
 impl From<Error> for RequestError {
-    fn from(fault: Error) -> Self {
-        Self { error: Box::new(fault), details: Vec::new() }
+    fn from(error: Error) -> Self {
+        Self { error: Box::new(error), details: Vec::new() }
     }
 }
 
@@ -51,55 +51,55 @@ impl From<LimitError> for RequestError {
 }
 
 impl From<DatabaseError> for RequestError {
-    fn from(error: DatabaseError) -> Self {
-        let fault = match &error {
+    fn from(failure: DatabaseError) -> Self {
+        let error = match &failure {
             DatabaseError::NameTaken { kind, name } => Error::new(
                 ErrorCode::NameTaken,
-                format!("the name {name:?} is taken by another {kind}"),
+                format!("name {name:?} is already used by another {kind}"),
             )
-            .hint("choose another name, or change the one that is there"),
+            .hint("choose another name, or change the existing object"),
             DatabaseError::QuotaExceeded { most } => {
-                let message = format!("the workspace keeps at most {most} bytes of files");
+                let message = format!("files of the workspace exceed its quota of {most} bytes");
                 Error::new(ErrorCode::QuotaExceeded, message)
                     .hint("delete documents that are no longer needed")
             }
-            error => Error::new(
+            failure => Error::new(
                 ErrorCode::DatabaseUnavailable,
-                format!("records cannot be kept: {error}"),
+                format!("the database is unavailable: {failure}"),
             )
-            .hint("nothing was changed; the operator's log says more"),
+            .hint("nothing was changed; ask the operator to check the log of the server"),
         };
-        fault.into()
+        error.into()
     }
 }
 
-/// A field of a request that cannot be as it is.
+/// An invalid field of a request.
 pub(crate) fn invalid_field(path: &str, message: impl Into<String>) -> RequestError {
     let message = message.into();
-    let fault = Error::new(ErrorCode::ArgsInvalid, format!("{path}: {message}"));
+    let error = Error::new(ErrorCode::ArgsInvalid, format!("{path}: {message}"));
     let detail = ErrorDetail { path: Some(path.to_owned()), message, ..ErrorDetail::default() };
-    RequestError { error: Box::new(fault), details: vec![detail] }
+    RequestError { error: Box::new(error), details: vec![detail] }
 }
 
-/// What the engine says about a field that was handed on to it.
-pub(crate) fn field_error(path: &str, fault: Error) -> RequestError {
-    let message = fault.message.clone();
+/// An error of the engine about a field that was passed to it.
+pub(crate) fn field_error(path: &str, error: Error) -> RequestError {
+    let message = error.message.clone();
     let detail = ErrorDetail { path: Some(path.to_owned()), message, ..ErrorDetail::default() };
-    RequestError { error: Box::new(fault), details: vec![detail] }
+    RequestError { error: Box::new(error), details: vec![detail] }
 }
 
-/// The same answer for what is not there and for what is somebody else's.
+/// The same error for an object that does not exist and for one that the caller may not see.
 pub(crate) fn not_found(what: &str, id: impl std::fmt::Display) -> RequestError {
-    Error::new(ErrorCode::ObjectNotFound, format!("there is no {what} {id}"))
-        .hint("check the id; lists show what there is")
+    Error::new(ErrorCode::ObjectNotFound, format!("{what} {id} not found"))
+        .hint("check the id or the name")
         .into()
 }
 
-/// An object that others name cannot be deleted: whoever made another one of that name would decide what
-/// they use.
+/// An object that others name cannot be deleted: the next creator of an object of that name would decide
+/// what they use.
 pub(crate) fn in_use(what: &str, users: &[String]) -> RequestError {
     let message = format!("the {what} is used by {}", users.join(", "));
-    Error::new(ErrorCode::ObjectInUse, message).hint("take it out of them first").into()
+    Error::new(ErrorCode::ObjectInUse, message).hint("remove it from them first").into()
 }
 
 pub(crate) fn missing_privilege(privilege: Privilege, object: ObjectRef) -> RequestError {
@@ -107,7 +107,7 @@ pub(crate) fn missing_privilege(privilege: Privilege, object: ObjectRef) -> Requ
         ObjectRef::Workspace(_) => ("the workspace".to_owned(), "workspace".to_owned()),
         object => (object.to_string(), format!("{}:{}", object.kind(), object.uuid())),
     };
-    Error::new(ErrorCode::GrantMissing, format!("{privilege} on {what} is not granted to this key"))
-        .hint(format!("ask an owner of it to run `belljar grant add NAME {privilege} {on}`"))
+    Error::new(ErrorCode::GrantMissing, format!("missing privilege {privilege} on {what}"))
+        .hint(format!("ask its owner to run `belljar grant add NAME {privilege} {on}`"))
         .into()
 }

@@ -8,13 +8,13 @@ use db::{ClaimOutcome, IdempotencyKey, StoredResponse, Tx};
 use std::sync::Arc;
 use types::{Error, ErrorCode, Execution, ExecutionId};
 
-/// What is known of a key.
+/// The state of an idempotency key.
 #[derive(Debug)]
 pub enum RequestClaim {
     /// Nothing; it is the caller's now.
     New,
     Completed(StoredResponse),
-    /// It has begun an execution, which may have ended or not.
+    /// The request started an execution, which may have ended.
     Execution(ExecutionId),
 }
 
@@ -39,21 +39,23 @@ impl Service {
             ClaimOutcome::Claimed => Ok(RequestClaim::New),
             ClaimOutcome::Completed(reply) => Ok(RequestClaim::Completed(reply)),
             ClaimOutcome::Pending(Some(id)) => Ok(RequestClaim::Execution(id)),
-            ClaimOutcome::Pending(None) => {
-                Err(conflict("the first request under this key is not answered yet", "wait for it"))
-            }
-            ClaimOutcome::Interrupted => Err(conflict(
-                "the server stopped during the first request under this key, and whether it was \
-                 done is not known",
-                "look at what there is, then send it under another key",
+            ClaimOutcome::Pending(None) => Err(conflict(
+                "the first request with this Idempotency-Key is still in progress",
+                "wait until it has ended",
             )),
-            ClaimOutcome::Mismatch => {
-                Err(conflict("this key stands for another request", "use one key for one request"))
-            }
+            ClaimOutcome::Interrupted => Err(conflict(
+                "the server stopped during the first request with this Idempotency-Key; its \
+                 outcome is unknown",
+                "check whether it took effect before you retry with another key",
+            )),
+            ClaimOutcome::Mismatch => Err(conflict(
+                "this Idempotency-Key was used for another request",
+                "use a new key for each request",
+            )),
         }
     }
 
-    /// It was refused, and may be tried again.
+    /// The request was refused and may be retried.
     pub async fn release_request(&self, caller: &Caller, key: &str) -> Result<(), RequestError> {
         let key = idempotency_key(caller, key);
         Ok(self.db.write(move |tx| tx.release_request(&key)).await?)

@@ -1,4 +1,4 @@
-//! What is done without being asked: sessions that ended are marked, questions that nobody answered
+//! Periodic work: sessions that ended are marked, approvals without a decision
 //! are closed, what keys that are over have begun is ended, what is over is forgotten, and environments out of use are removed. While the wall clock
 //! is in doubt nothing is forgotten.
 
@@ -46,7 +46,7 @@ async fn mark_expired(service: Weak<Service>, mut ended: UnboundedReceiver<Sessi
             let now = service.now();
             let marked = service.db.write(move |tx| tx.expire_session(id, now)).await;
             let Err(error) = marked else { break };
-            tracing::error!(session = %id, %error, "its end will be written down later");
+            tracing::error!(session = %id, %error, "the end of an execution will be stored later");
             drop(service);
             sleep(RETRY_DELAY).await;
         }
@@ -63,16 +63,16 @@ async fn maintenance_loop(service: Weak<Service>) {
                 let is_confirmed = forgetting != PurgeOutcome::ClockUnconfirmed;
                 match (was_confirmed, is_confirmed) {
                     (true, false) => tracing::warn!(
-                        "the wall clock is not confirmed, after a jump or a pause of the server; nothing \
-                         is forgotten until it has held for 6 hours"
+                        "the system clock is not trusted after a jump or a pause of the server; \
+                         nothing expires until it has been stable for 6 hours"
                     ),
-                    (false, true) => tracing::info!("the wall clock is believed again"),
+                    (false, true) => tracing::info!("the system clock is trusted again"),
                     _ => {}
                 }
                 was_confirmed = is_confirmed;
             }
             Err(refused) => {
-                tracing::error!(error = %refused.error, "housekeeping failed, and will be tried again");
+                tracing::error!(error = %refused.error, "maintenance failed; retrying later");
             }
         }
         drop(service);
@@ -80,7 +80,7 @@ async fn maintenance_loop(service: Weak<Service>) {
     }
 }
 
-/// Apart from all that is written: neither a slow disk nor the remains of somebody else hold it up.
+/// Apart from all writes: neither a slow disk nor the remains of another workspace delay it.
 async fn stop_loop(service: Weak<Service>) {
     while let Some(service) = service.upgrade() {
         service.stop_over();
@@ -118,7 +118,7 @@ async fn remains_loop(service: Weak<Service>) {
 fn log_remains(refused: &RequestError) {
     tracing::error!(
         error = %refused.error,
-        "what keys that are over have begun was not ended, and will be tried again"
+        "ending executions and sessions of expired keys failed; retrying later"
     );
 }
 
@@ -129,8 +129,8 @@ async fn environment_collection_loop(service: Weak<Service>) {
         let Some(service) = service.upgrade() else { return };
         match service.engine.remove_unused_environments().await {
             Ok(gone) if gone.is_empty() => {}
-            Ok(gone) => tracing::info!(?gone, "environments that nobody uses were removed"),
-            Err(fault) => tracing::error!(error = %fault, "environments were not collected"),
+            Ok(gone) => tracing::info!(?gone, "unused environments were removed"),
+            Err(error) => tracing::error!(%error, "removing unused environments failed"),
         }
     }
 }
@@ -156,7 +156,7 @@ impl Service {
         Ok(forgetting)
     }
 
-    /// What ran when the server stopped is over, and says so.
+    /// Marks executions that the last stop of the server interrupted.
     pub(crate) async fn mark_interrupted(&self) -> Result<(), DatabaseError> {
         let now = self.now();
         let (executions, sessions) = self
@@ -172,7 +172,7 @@ impl Service {
             tracing::warn!(
                 executions = executions.len(),
                 sessions,
-                "the last stop has interrupted them"
+                "executions were interrupted by the last stop of the server"
             );
         }
         Ok(())

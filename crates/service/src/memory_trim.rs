@@ -29,7 +29,7 @@ pub(crate) async fn trim_periodically(service: Weak<Service>) {
     }
 }
 
-/// What was seen of the memory of this process.
+/// Readings of the memory of this process.
 #[derive(Debug, Clone, Copy)]
 struct MemoryTrimmer {
     /// The least that it has had so far.

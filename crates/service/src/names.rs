@@ -9,10 +9,10 @@ const COMMENT_CHARS_MAX: usize = 1_000;
 pub(crate) fn check_name(path: &str, name: &str) -> Result<(), RequestError> {
     let long = name.chars().count() > CHARS_MAX;
     if name.trim().is_empty() || long {
-        return Err(invalid_field(path, format!("has from 1 to {CHARS_MAX} characters")));
+        return Err(invalid_field(path, format!("must have 1 to {CHARS_MAX} characters")));
     }
     if name.chars().any(char::is_control) {
-        return Err(invalid_field(path, "has a control character"));
+        return Err(invalid_field(path, "must not contain control characters"));
     }
     Ok(())
 }
@@ -20,9 +20,10 @@ pub(crate) fn check_name(path: &str, name: &str) -> Result<(), RequestError> {
 /// The comment, if it is not too long.
 pub(crate) fn check_comment(comment: Option<String>) -> Result<Option<String>, RequestError> {
     match &comment {
-        Some(text) if text.chars().count() > COMMENT_CHARS_MAX => {
-            Err(invalid_field("/comment", format!("has at most {COMMENT_CHARS_MAX} characters")))
-        }
+        Some(text) if text.chars().count() > COMMENT_CHARS_MAX => Err(invalid_field(
+            "/comment",
+            format!("can have at most {COMMENT_CHARS_MAX} characters"),
+        )),
         _ => Ok(comment),
     }
 }

@@ -1,4 +1,4 @@
-//! What ends with a right that was taken away: a key that is revoked or has expired, a principal that
+//! Ends executions, sessions and approvals after a right was revoked: a key that is revoked or has expired, a principal that
 //! is deleted.
 //!
 //! Whatever was asked for by such an origin ends: what runs, sessions, and questions to people, so that
@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use types::{Error, ErrorCode, ExecutionId, KeyId, PrincipalId, SandboxId, WorkspaceId};
 
-/// Whoever asked for an execution.
+/// The origin of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asker {
     pub(crate) workspace: WorkspaceId,
@@ -154,14 +154,14 @@ pub(crate) fn is_asker_over(
 }
 
 pub(crate) fn asker_over() -> RequestError {
-    let message = "the API key was revoked or has expired meanwhile, or its principal was deleted";
+    let message = "the API key was revoked or has expired, or its principal was deleted";
     Error::new(ErrorCode::AuthMissing, message).into()
 }
 
 /// The server does it by itself.
 fn closed(workspace: WorkspaceId, origin: Origin, id: SandboxId) -> NewAuditEntry {
     let (key, detail) = match origin {
-        Origin::Key(key) => (Some(key), "the key that it was opened with is over"),
+        Origin::Key(key) => (Some(key), "the API key that opened it was revoked or has expired"),
         Origin::Principal(_) => (None, "its principal was deleted"),
     };
     NewAuditEntry {

@@ -6,15 +6,15 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 const LIMIT_DEFAULT: u32 = 50;
-/// What a person looks through. The volume gives fewer when a program could not hold them.
+/// The default page size. The database returns fewer rows if they are large.
 const LIMIT_MAX: u32 = 200;
 
-/// A part of a list.
+/// One page of a list.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Page<T> {
-    /// Newest first. Where records are large there are fewer than was asked for, and at least one.
+    /// Newest first. There are fewer than requested if records are large, and at least one.
     pub items: Vec<T>,
-    /// Give it as `cursor` to have what comes after; absent at the end.
+    /// Pass it as `cursor` to get the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
@@ -25,7 +25,7 @@ impl<T> From<db::RowPage<T>> for Page<T> {
     }
 }
 
-/// Which part was asked for.
+/// The requested page.
 pub(crate) fn page_request(
     limit: Option<u32>,
     cursor: Option<&str>,
@@ -35,9 +35,7 @@ pub(crate) fn page_request(
         return Err(invalid_field("query/limit", format!("must be from 1 to {LIMIT_MAX}")));
     }
     let after = cursor.map(|cursor| {
-        cursor
-            .parse()
-            .map_err(|_| invalid_field("query/cursor", "is not one that a list has given"))
+        cursor.parse().map_err(|_| invalid_field("query/cursor", "is not a cursor from a list"))
     });
     Ok(PageRequest { after: after.transpose()?, limit })
 }

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// How long an answer is good.
+/// How long a result is reused.
 const AGE_MAX: Duration = Duration::from_secs(5);
-/// For one of the checks. A machine that is only busy is faster.
+/// Time for one check. A machine that is only busy is faster.
 const CHECK_MAX: Duration = Duration::from_secs(4);
 /// Below this, records of a few executions fill the disk.
 const ROOM_BYTES_MIN: u64 = 4 * 1024 * 1024;
 
-/// What was found, in words that tell nothing about what is kept.
+/// The result, without any stored data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Readiness {
     pub status: ReadinessStatus,
@@ -32,7 +32,7 @@ pub struct Readiness {
 pub enum ReadinessStatus {
     Ready,
     Unready,
-    /// It is stopping: what runs may end, and nothing new is taken.
+    /// The server is stopping: executions may end, and new ones are refused.
     Draining,
 }
 
@@ -49,7 +49,7 @@ impl From<bool> for CheckResult {
     }
 }
 
-/// The last answer, and when it was found. Whoever holds the lock looks; the others wait for that.
+/// The last result, and its time. The holder of the lock checks; the others wait for it.
 pub(crate) type ReadinessCache = Mutex<Option<(Instant, Readiness)>>;
 
 impl Service {
@@ -82,7 +82,7 @@ impl Service {
         match timeout(CHECK_MAX, self.db.probe_write()).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "not ready: nothing can be written");
+                tracing::warn!(%error, "not ready: writing to the database failed");
                 false
             }
             Err(_) => {
@@ -98,7 +98,7 @@ impl Service {
         match timeout(CHECK_MAX, looked).await {
             Ok(Ok(Ok(bytes))) if bytes >= ROOM_BYTES_MIN => true,
             found => {
-                tracing::warn!(?found, "not ready: there is no room for records");
+                tracing::warn!(?found, "not ready: the disk of the database is full");
                 false
             }
         }
@@ -111,7 +111,7 @@ impl Service {
         match timeout(CHECK_MAX, self.engine.probe(&self.config.environment)).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "not ready: no sandbox can be had");
+                tracing::warn!(%error, "not ready: no sandbox could be started");
                 false
             }
             Err(_) => {

@@ -1,5 +1,5 @@
 //! Objects inside requests are objects: serde would also read one from an array, field by field,
-//! which nobody was promised and no schema says.
+//! which no documentation or schema promises.
 
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};

@@ -46,7 +46,7 @@ pub struct Service {
     /// Absent where no issuer is trusted: then nothing but a key is taken.
     pub(crate) token_verifier: Option<TokenVerifier>,
     pub(crate) contracts: ContractCache,
-    /// Of the output of all executions under way.
+    /// The memory of the output of all running executions.
     pub(crate) output_budget: Arc<OutputBudget>,
     /// Held while an environment of functions is taken into use or removed, so that no function is
     /// left without.
@@ -77,17 +77,17 @@ pub struct StartedService {
 pub enum StartError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    #[error("the key for approvals cannot be used: {0}")]
+    #[error("cannot use the approval key: {0}")]
     ApprovalKey(keyfile::Error),
-    #[error("the key of the secrets cannot be used: {0}")]
+    #[error("cannot use the master key of the secrets: {0}")]
     Vault(#[from] VaultError),
-    #[error("there is no place for packages that sessions install: {0}")]
+    #[error("cannot create the directory for packages of sessions: {0}")]
     PackageRoot(std::io::Error),
     #[error("{0}")]
     Fetch(#[from] egress::FetchExceptionParseError),
     #[error("{0}")]
     FirstKey(types::Error),
-    #[error("the directory of the volumes cannot be used: {0}")]
+    #[error("cannot use the directory of the volumes: {0}")]
     Volumes(std::io::Error),
     #[error("{0}")]
     Quarantine(types::Error),
@@ -115,7 +115,7 @@ impl Service {
         let db = Database::open_with(&config.data, config.audit_key.as_deref())?;
         if let Some(set_aside) = db.quarantined() {
             let (files, directory) = (set_aside.files, set_aside.directory.display());
-            tracing::warn!(files, %directory, "files without a record were set aside");
+            tracing::warn!(files, %directory, "files without a record were moved to quarantine");
         }
         let seal_key =
             approval_key::load_or_create(&config.data).map_err(StartError::ApprovalKey)?;
@@ -198,7 +198,7 @@ impl Service {
             running.live.wait_closed().await;
         }
         if let Err(error) = self.flush_egress_log().await {
-            tracing::error!(%error, "the last attempts to reach hosts could not be written down");
+            tracing::error!(%error, "the last entries of the egress log could not be stored");
         }
     }
 
@@ -229,7 +229,7 @@ impl Service {
         asked.unwrap_or_else(|| self.config.environment.clone())
     }
 
-    /// Whose things a list shows: all of them to an owner of the workspace, and to others theirs.
+    /// The principal whose objects a list shows: all objects for an owner of the workspace, and for others their own.
     pub(crate) fn owner_filter(
         &self,
         caller: &Caller,

@@ -1,5 +1,5 @@
-//! Work apart from the request that asked for it: where it holds nobody up, or until it is done
-//! although nobody waits any more.
+//! Work apart from the request that started it: where it delays no request, or until it is done
+//! although the caller no longer waits.
 //!
 //! A door drops what it is waiting for when its client goes away. Work that has changed something
 //! and has more to change must not be dropped so.
@@ -30,7 +30,7 @@ fn spawn_blocking(work: Box<dyn FnOnce() + Send>) {
     tokio::task::spawn_blocking(work);
 }
 
-/// To its end, whatever becomes of the one who asked.
+/// Runs a future to its end, even if the caller disconnects.
 pub(crate) async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, RequestError>> + Send + 'static,
 ) -> Result<T, RequestError> {

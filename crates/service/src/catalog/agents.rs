@@ -25,7 +25,7 @@ use types::{
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// An agent as its author writes it.
+/// An agent, as its author writes it.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentRequest {
@@ -38,36 +38,36 @@ pub struct AgentRequest {
     pub run_as: Option<RunAs>,
 }
 
-/// What is said beside a specification that is sent as it is.
+/// The query parameters of a specification that is sent as YAML.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct AgentQuery {
-    /// Of an agent that is sent as `application/yaml`; this and the rest stand in the body of JSON.
+    /// Name of an agent that is sent as `application/yaml`; in JSON it is part of the body.
     pub name: Option<String>,
     #[param(inline)]
     pub run_as: Option<RunAs>,
 }
 
-/// An agent, and what follows from its specification.
+/// An agent, with the consequences of its specification.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
     pub tools: Vec<ToolBinding>,
     pub code_execution: CodeExecution,
-    /// What the specification asks for and does not get, in sentences.
+    /// Parts of the specification that have no effect, in sentences.
     pub warnings: Vec<String>,
     pub reach: AgentRights,
 }
 
-/// With whose rights the code of an agent runs.
+/// The rights that the code of an agent has.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct AgentRights {
     pub owner: PrincipalId,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_name: Option<String>,
-    /// In words, for whoever switches code execution on.
+    /// In words, for the user who enables code execution.
     pub text: String,
 }
 
@@ -79,7 +79,7 @@ impl AgentRequest {
 
     pub fn from_yaml(query: AgentQuery, specification: Vec<u8>) -> Result<Self, RequestError> {
         let specification = String::from_utf8(specification)
-            .map_err(|_| invalid_field("/specification", "is not UTF-8"))?;
+            .map_err(|_| invalid_field("/specification", "is not valid UTF-8"))?;
         let specification = SpecificationText(specification);
         Ok(Self { name: query.name, specification, run_as: query.run_as })
     }
@@ -94,7 +94,7 @@ impl Service {
         self.require_create(caller)?;
         let specification = read_specification(&request.specification.0).await?;
         let unnamed =
-            || invalid_field("/name", "a new agent needs a name, here or in its specification");
+            || invalid_field("/name", "a new agent requires a name, here or in its specification");
         let named = specification.named();
         let name = request.name.or(specification.name).ok_or_else(unnamed)?;
         names::check_name("/name", &name)?;
@@ -154,7 +154,7 @@ impl Service {
         id: AgentId,
         request: AgentRequest,
     ) -> Result<AgentView, RequestError> {
-        // Again if somebody else has changed it in between: a name is not lost to a run_as.
+        // Again if another request has changed it in between: a name is not lost to a run_as.
         loop {
             let before = self.modifiable_agent(caller, id)?;
             let object = ObjectRef::Agent(id);
@@ -164,7 +164,7 @@ impl Service {
             if run_as != before.run_as && owns.is_none() {
                 return Err(missing_privilege(Privilege::Ownership, object));
             }
-            // Who sends back what is there has not written it.
+            // A caller who sends the stored text unchanged has not written it.
             let author = match request.specification.0 == before.specification {
                 true => before.author,
                 false => self.author_of_change(caller, object, (before.owner, before.author))?,
@@ -225,7 +225,7 @@ impl Service {
 
     /// What is named must be there, and what was not named before (`had`) must be the caller's to use:
     /// an object that an agent names is not deleted. One that the caller cannot see is told as one that
-    /// is not there, so that nobody learns by names what others have.
+    /// is not there, so that a caller cannot find objects of others by their names.
     fn check_references(
         &self,
         caller: &Caller,
@@ -248,7 +248,7 @@ impl Service {
         Ok(())
     }
 
-    /// What somebody who does not own an agent adds to its specification has to be theirs to use: its
+    /// A caller who does not own an agent may add to its specification only what they may use: its
     /// code may run with the rights of others.
     async fn check_added_access(
         &self,
@@ -266,7 +266,7 @@ impl Service {
         let of_tools = specification.integrations_of_tools();
         let of_tools = of_tools.iter().filter(|name| !had_of_tools.contains(name));
         let added: Vec<String> = added.chain(of_tools).cloned().collect();
-        let who = (&caller.principal, "who changes the agent and does not own it");
+        let who = (&caller.principal, "the principal who changed the agent without owning it");
         self.check_integrations(workspace, who, &added)?;
         for grant in section.volumes.iter().filter(|grant| !had.volumes.contains(grant)) {
             let found = self.db.read(|rows| rows.volume_by_name(workspace, &grant.name))?;
@@ -345,12 +345,12 @@ impl Service {
     }
 }
 
-/// What a specification names, by kind and name.
+/// The objects that a specification names, by kind and name.
 fn referenced_objects(named: &[NamedObject]) -> Vec<(&'static str, &str)> {
     named.iter().map(|it| (it.kind.name(), it.name.as_str())).collect()
 }
 
-/// A name that nobody has yet would be an opening for whoever takes it.
+/// A name that does not exist yet would give access to the next principal who takes it.
 fn missing_reference(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
@@ -382,8 +382,9 @@ fn referenced_object(
 /// Also for one that the caller cannot see.
 fn no_such_reference(NamedObject { kind, name, path, .. }: &NamedObject) -> RequestError {
     let kind = kind.name();
-    let message =
-        format!("there is no {kind} {name:?} that you may use; make it first, or ask for a grant");
+    let message = format!(
+        "{kind} {name:?} not found, or you may not use it; create it first, or ask for a grant"
+    );
     invalid_field(path, message)
 }
 
@@ -397,10 +398,10 @@ fn agent_rights(agent: &Agent, owner_name: Option<String>) -> AgentRights {
     let owner = owner_name.clone().unwrap_or_else(|| agent.owner.to_string());
     let text = match agent.run_as {
         RunAs::Owner => format!(
-            "code that this agent runs has the rights of its owner, {owner}, whoever asked for it; \
-             make sure that they are no wider than they have to be"
+            "code of this agent runs with the rights of its owner, {owner}, for every caller; keep \
+             them as narrow as possible"
         ),
-        RunAs::Caller => "code that this agent runs has the rights of whoever asked for it".into(),
+        RunAs::Caller => "code of this agent runs with the rights of its caller".into(),
     };
     AgentRights { owner: agent.owner, owner_name, text }
 }
@@ -423,7 +424,8 @@ fn replace_agent(
 }
 
 pub(crate) fn tool_name_taken(tool: &str, agent: &str) -> RequestError {
-    let message = format!("agent {agent:?} has another tool named {tool:?}");
-    let hint = "names are unique in an agent, also among the tools of its specification";
+    let message = format!("agent {agent:?} already has a tool named {tool:?}");
+    let hint = "rename one of them; tool names are unique in an agent, including those of its \
+                specification";
     Error::new(ErrorCode::NameTaken, message).hint(hint).into()
 }

@@ -1,4 +1,4 @@
-//! The tools that somebody may call, as a model is shown them.
+//! The tools that a caller may use, in the form that a model sees.
 
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
@@ -13,7 +13,7 @@ const CALLABLE_TOOLS_MAX: usize = 1_000;
 const PAGE: u32 = 200;
 
 impl Service {
-    /// Those that the caller may call directly, by name.
+    /// The tools that the caller may call directly, by name.
     pub async fn callable_tools(&self, caller: &Caller) -> Result<Vec<Tool>, RequestError> {
         let mut callable = Vec::new();
         let mut cursor = None;
@@ -53,7 +53,7 @@ impl Service {
         let changes = stream::unfold(news, |mut news| async move {
             match news.recv().await {
                 Ok(workspace) => Some((Some(workspace), news)),
-                // Whoever was too slow has missed some, and one of them may have been theirs.
+                // A slow subscriber has missed some changes, and one may concern it.
                 Err(RecvError::Lagged(_)) => Some((None, news)),
                 Err(RecvError::Closed) => None,
             }
@@ -63,9 +63,9 @@ impl Service {
         })
     }
 
-    /// To be told when what is listed was changed, and is on the disk.
+    /// Notifies about changes of the list, after they are on the disk.
     pub(crate) fn notify_tools_changed(&self, workspace: WorkspaceId) {
-        // Nobody may be listening.
+        // There may be no subscriber.
         let _ = self.tool_changes.send(workspace);
     }
 }

@@ -1,4 +1,4 @@
-//! Tools that stand in the specification of an agent. They are nobody's but the agent's: they come
+//! Tools that stand in the specification of an agent. They belong to the agent alone: they come
 //! and go with its specification, and are called through it alone.
 
 use crate::catalog::agents;
@@ -34,7 +34,7 @@ impl Service {
         Ok(found.map(|found| self.materialize_embedded_tool(workspace, agent, found)))
     }
 
-    /// As if it had been made.
+    /// The tool, in the form of a stored one.
     pub(crate) fn materialize_embedded_tool(
         &self,
         workspace: WorkspaceId,

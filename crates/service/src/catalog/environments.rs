@@ -1,4 +1,4 @@
-//! Environments: whoever may run code sees them, and whoever runs the server looks after them.
+//! Environments: callers who may run code see them, and the operator manages them.
 //!
 //! They are those of the server and not of a workspace. What is asked for from outside names packages
 //! and versions, and never a place on the machine of the server.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use types::{Environment, Error, ErrorCode};
 use utoipa::ToSchema;
 
-/// What an environment shall be: exactly one of `definition`, `requirements` and `script`.
+/// The request for an environment: exactly one of `definition`, `requirements` and `script`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnvironmentRequest {
@@ -26,7 +26,7 @@ pub struct EnvironmentRequest {
     pub script: Option<String>,
     /// The version of Python, as `3.12`; otherwise the newest that the server has and the text allows.
     pub python: Option<String>,
-    /// The exact packages with their hashes, in requirements format; chosen now if absent.
+    /// The exact packages with their hashes, in requirements format; resolved now if absent.
     pub lock: Option<String>,
 }
 
@@ -40,7 +40,7 @@ pub struct EnvironmentBuild {
 }
 
 impl EnvironmentBuild {
-    /// Waits for it. It goes on, too, if nobody does.
+    /// Waits for the build, which continues if the caller does not wait.
     pub async fn wait(self) -> Result<Environment, RequestError> {
         match self.task.await {
             Ok(done) => Ok(done?),
@@ -57,7 +57,12 @@ impl EnvironmentRequest {
             (Some(text), None, None) => ("/definition", SourceKind::Toml, text),
             (None, Some(text), None) => ("/requirements", SourceKind::Requirements, text),
             (None, None, Some(text)) => ("/script", SourceKind::Script, text),
-            _ => return Err(invalid_field("", "give one of definition, requirements and script")),
+            _ => {
+                return Err(invalid_field(
+                    "",
+                    "pass exactly one of definition, requirements and script",
+                ));
+            }
         };
         let draft = UnlockedDefinition::parse(kind, &text, Some(&name));
         let draft = draft.map_err(|error| invalid_field(path, error.to_string()))?;
@@ -96,7 +101,7 @@ impl Service {
         Ok(run_blocking(move || engine.environment(&name)).await??)
     }
 
-    /// Begins to make an environment, or to make it anew.
+    /// Starts to build an environment, or to rebuild it.
     pub async fn put_environment(
         &self,
         caller: &Caller,
@@ -130,10 +135,10 @@ impl Service {
             true => Err(unknown_environment(name)),
             false => self.engine.check_environment(name),
         };
-        checked.map_err(|fault| {
-            // The engine lists what there is, with what is hidden here.
-            let hidden = fault.message.contains(ENVIRONMENT_PREFIX);
-            let message = if hidden { unknown_environment(name).message } else { fault.message };
+        checked.map_err(|error| {
+            // The engine also lists environments that are hidden here.
+            let hidden = error.message.contains(ENVIRONMENT_PREFIX);
+            let message = if hidden { unknown_environment(name).message } else { error.message };
             invalid_field("/environment", message)
         })
     }
@@ -145,12 +150,12 @@ pub(crate) fn check_not_function_environment(name: &str) -> Result<(), RequestEr
 }
 
 /// Whether an environment was made for functions. Their packages are a matter of the workspace that
-/// deployed them: nobody names such an environment, and only the operator sees it.
+/// deployed them: no caller can name such an environment, and only the operator sees it.
 fn is_function_environment(name: &str) -> bool {
     name.starts_with(ENVIRONMENT_PREFIX)
 }
 
 fn unknown_environment(name: &str) -> Error {
-    Error::new(ErrorCode::ObjectNotFound, format!("there is no environment {name:?}"))
-        .hint("`belljar env ls` lists those that there are")
+    Error::new(ErrorCode::ObjectNotFound, format!("environment {name:?} not found"))
+        .hint("list them with `belljar env ls`")
 }

@@ -1,4 +1,4 @@
-//! What a call could reach, and why: the same questions that a call asks, with the answers in words.
+//! Explains the access of a call: the same checks as for a call, with their results in words.
 //!
 //! Nothing runs and nothing is written. What is said here must be what a call would find.
 
@@ -19,35 +19,35 @@ use types::{
 };
 use utoipa::{IntoParams, ToSchema};
 
-const FILES: &str = "a working directory of its own, with the files that are given to the call; \
-                     no file of the server, of other sessions or of other callers";
+const FILES: &str = "its own working directory with the input files of the call; no files of the \
+                     server, of other sessions or of other callers";
 
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ExplainQuery {
-    /// Who would call; the caller if absent.
+    /// The calling principal; default: the caller.
     pub principal: Option<PrincipalId>,
-    /// What would be called; absent for any code that the agent runs.
+    /// The called tool; absent for any code of the agent.
     pub tool: Option<ToolId>,
-    /// Through which agent; absent for a call without one.
+    /// The agent of the call; absent for a call without one.
     pub agent: Option<AgentId>,
 }
 
-/// What a call could reach, and why.
+/// The access of a call, and the reasons.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Explanation {
     pub allowed: bool,
-    /// What speaks for it: each grant that is needed and is there.
+    /// The required grants that exist.
     pub because: Vec<String>,
-    /// What is needed besides; empty if it is allowed.
+    /// The missing requirements; empty if the call is allowed.
     pub missing: Vec<String>,
-    /// Whose rights the code would have.
+    /// The principal whose rights the code would have.
     pub run_as: PrincipalId,
-    /// Whether it would run, be refused, or wait for a person.
+    /// Whether the call would run, be refused, or wait for an approval.
     pub approval: ApprovalAction,
     pub environment: String,
-    /// Of a call that asks for no others.
+    /// The limits of a call that requests no others.
     pub limits: Limits,
     /// Hosts that the code could reach: values of network rules, and the URLs of services that
     /// secrets are for.
@@ -55,15 +55,15 @@ pub struct Explanation {
     /// Names of secrets that the code could read, and of the tool's own variables. Credentials that it
     /// could use and not read are not among them.
     pub secrets: Vec<String>,
-    /// What may surprise, such as an integration that is switched off.
+    /// Remarks, such as a disabled integration.
     pub notes: Vec<String>,
     /// Files that the code could read.
     pub files: String,
-    /// What would happen, in order.
+    /// The steps of the call, in order.
     pub steps: Vec<String>,
 }
 
-/// Who would call what.
+/// The caller and the target of the explained call.
 struct ExplainedCall {
     workspace: WorkspaceId,
     who: Principal,
@@ -71,7 +71,7 @@ struct ExplainedCall {
     agent: Option<Agent>,
     /// Of the agent.
     bindings: Vec<ToolBinding>,
-    /// Whose rights the code would have.
+    /// The principal whose rights the code would have.
     run_as: Principal,
 }
 
@@ -88,7 +88,7 @@ impl Service {
         query: &ExplainQuery,
     ) -> Result<Explanation, RequestError> {
         if query.tool.is_none() && query.agent.is_none() {
-            return Err(invalid_field("query/tool", "is missing: name a tool, an agent, or both"));
+            return Err(invalid_field("query/tool", "is required: pass a tool, an agent, or both"));
         }
         let question = self.explained_call(caller, query)?;
         let mut findings = self.findings(&question)?;
@@ -108,7 +108,7 @@ impl Service {
         Ok(Explanation { network, secrets, notes, ..answer })
     }
 
-    /// Who would call what. Each look-up comes after those that would hide it: by the error nobody learns
+    /// The caller and the target of the explained call. Each look-up comes after those that would hide it: an error reveals nothing
     /// whether an agent or a tool that they do not see, or a principal that they may not ask about, exists.
     fn explained_call(
         &self,
@@ -138,7 +138,7 @@ impl Service {
         Ok(ExplainedCall { workspace, who, tool, agent, bindings, run_as })
     }
 
-    /// Nobody is told anything about a tool that they do not see. Whoever sees an agent sees the tools that
+    /// A caller learns nothing about a tool that they may not see. A caller who may see an agent sees the tools that
     /// are attached to it.
     fn explained_tool(
         &self,
@@ -231,19 +231,17 @@ impl Service {
         let author = question.author().principal();
         let author =
             author.map(|author| self.author_principal(question.workspace, author)).transpose()?;
-        let mut needed = vec![(&question.run_as, "as whom this code runs")];
-        needed.extend(owner.as_ref().map(|owner| (owner, "who owns the tool")));
+        let mut needed = vec![(&question.run_as, "the principal that this code runs as")];
+        needed.extend(owner.as_ref().map(|owner| (owner, "the owner of the tool")));
         let is_new = |author: &&Principal| needed.iter().all(|(who, _)| who.id != author.id);
         let author = author.as_ref().filter(is_new);
-        needed.extend(author.map(|author| (author, "who wrote this code")));
+        needed.extend(author.map(|author| (author, "the author of this code")));
         let mut closed = Vec::new();
         for who in needed {
             match self.check_integrations(question.workspace, who, named) {
                 Ok(()) => {}
-                Err(RequestError { error: fault, .. })
-                    if fault.code != ErrorCode::DatabaseUnavailable =>
-                {
-                    closed.push(fault.message);
+                Err(RequestError { error, .. }) if error.code != ErrorCode::DatabaseUnavailable => {
+                    closed.push(error.message);
                 }
                 Err(refused) => return Err(refused),
             }
@@ -274,7 +272,7 @@ impl Service {
         Ok(reached)
     }
 
-    /// The secrets whose values the code has at this moment. What is somebody's own is for them to know.
+    /// The secrets whose values the code has at this moment. A personal secret is shown only to its owner.
     fn readable_secrets(
         &self,
         caller: &Caller,
@@ -282,8 +280,8 @@ impl Service {
         integrations: &[Integration],
     ) -> Result<Vec<String>, RequestError> {
         let of_all = |secret: &Secret| secret.scope == SecretScope::Workspace;
-        let lent = self.usable_secrets(question.secret_consumer(integrations))?.into_iter();
-        let exposed = lent.filter(|it| it.exposed && (of_all(it) || it.owner == caller.id()));
+        let usable = self.usable_secrets(question.secret_consumer(integrations))?.into_iter();
+        let exposed = usable.filter(|it| it.exposed && (of_all(it) || it.owner == caller.id()));
         let of_tool = question.tool.iter().flat_map(tool_variables::variable_names);
         Ok(exposed.map(|secret| secret.name).chain(of_tool).collect())
     }
@@ -298,7 +296,7 @@ impl Service {
         Ok(findings.because)
     }
 
-    /// Whether somebody may use an object, and by which grant.
+    /// Whether a principal may use an object, and by which grant.
     fn check_usage(
         &self,
         workspace: WorkspaceId,
@@ -355,15 +353,15 @@ impl ExplainedCall {
     fn not_attached(&self) -> Option<String> {
         let (tool, agent) = (self.tool.as_ref()?, self.agent.as_ref()?);
         let attached = self.binding().is_some();
-        (!attached).then(|| format!("tool {} has to be attached to agent {}", tool.id, agent.id))
+        (!attached).then(|| format!("tool {} must be attached to agent {}", tool.id, agent.id))
     }
 
     fn denied_by_action(&self) -> Option<String> {
         let denied = self.approval() == ApprovalAction::Deny;
-        denied.then(|| "the approval action has to be another one than deny".to_owned())
+        denied.then(|| "the approval action must not be deny".to_owned())
     }
 
-    /// What keeps an agent from running code of its own, if that is the question.
+    /// The reason why an agent may not run its own code, if the call is about that.
     async fn missing_for_code_execution(&self) -> Vec<String> {
         let Some(agent) = self.agent.as_ref().filter(|_| self.tool.is_none()) else {
             return Vec::new();
@@ -385,7 +383,7 @@ impl ExplainedCall {
         let environment = self.tool.as_ref().map_or(usual, |tool| tool.environment.clone());
         let steps = match allowed {
             true => self.steps(approval, &environment),
-            false => vec!["it is refused, and no sandbox is made".to_owned()],
+            false => vec!["the call is refused, and no sandbox is created".to_owned()],
         };
         Explanation {
             allowed,
@@ -405,16 +403,18 @@ impl ExplainedCall {
 
     fn steps(&self, approval: ApprovalAction, environment: &str) -> Vec<String> {
         let who = &self.who.name;
-        let mut steps = vec![format!("the grants of {who} are looked at again")];
+        let mut steps = vec![format!("the grants of {who} are checked again")];
         if let Some(tool) = &self.tool {
-            steps.push(format!("the arguments are held against the contract of {}", tool.name));
+            steps.push(format!("the arguments are checked against the contract of {}", tool.name));
         }
         if approval == ApprovalAction::Review {
-            steps.push(format!("somebody else than {who} allows this very call, or it never runs"));
+            steps.push(format!(
+                "a principal other than {who} must approve exactly this call before it runs"
+            ));
         }
-        steps.push(format!("a sandbox of the environment {environment} is made"));
+        steps.push(format!("a sandbox of the environment {environment} is created"));
         steps.push(format!("the code runs in it with the rights of {}", self.run_as.name));
-        steps.push("the record is kept, and the sandbox ends unless it is a session".to_owned());
+        steps.push("the record is stored, and the sandbox ends unless it is a session".to_owned());
         steps
     }
 }

@@ -1,6 +1,6 @@
 //! Functions: code that is deployed apart from agents, with packages, memory and time of its own.
 //!
-//! What serves is replaced whole and only by something that is ready: a deployment that fails leaves
+//! The serving deployment is replaced as a whole and only by one that is ready: a deployment that fails leaves
 //! what was there before. An environment that was made for functions goes with the last of them.
 
 mod calls;
@@ -26,7 +26,7 @@ use types::{
     Privilege, WorkspaceId,
 };
 
-/// What a call runs, of one moment.
+/// The deployment that a call runs, at one moment.
 #[derive(Debug)]
 pub(crate) struct DeployedFunction {
     pub(crate) id: FunctionId,
@@ -87,7 +87,7 @@ impl Service {
                     let users: Vec<_> = users.collect();
                     return Ok(Err(in_use(&format!("function {name:?}"), &users)));
                 }
-                // As it is now: it may have been deployed anew since.
+                // The current state: it may have been deployed again since.
                 let last = tx.function(workspace, id)?;
                 tx.delete_function(workspace, id)?;
                 tx.delete_grants_on(workspace, object)?;
@@ -102,7 +102,7 @@ impl Service {
         .await
     }
 
-    /// What a tool names as `externalId`, if the caller may know of it and something serves.
+    /// The function that a tool names as `externalId`, if the caller may see it and it is deployed.
     pub(crate) fn check_function(&self, caller: &Caller, name: &str) -> Result<(), Error> {
         let unavailable = |refused: RequestError| *refused.error;
         let found = self.db.read(|rows| rows.function_by_name(caller.workspace, name));
@@ -114,7 +114,7 @@ impl Service {
         if function.deployed.is_none() { Err(not_deployed_error(&function)) } else { Ok(()) }
     }
 
-    /// The function that a tool calls, for whoever it runs as.
+    /// The function that a tool calls, for the principal that it runs as.
     pub(crate) async fn function_named(
         &self,
         workspace: WorkspaceId,
@@ -126,7 +126,7 @@ impl Service {
         self.usable_function(workspace, run_as, function.id).await
     }
 
-    /// What serves, for somebody who may use it.
+    /// The serving deployment, for a principal who may use it.
     pub(crate) async fn usable_function(
         &self,
         workspace: WorkspaceId,
@@ -145,8 +145,8 @@ impl Service {
         };
         let lost = not_deployed_error(&function);
         let Some(deployment) = function.deployed else { return Err(lost.into()) };
-        let lock = self.engine.lock_of(&deployment.environment).map_err(|fault| {
-            let message = format!("function {:?} cannot run: {}", function.name, fault.message);
+        let lock = self.engine.lock_of(&deployment.environment).map_err(|error| {
+            let message = format!("function {:?} cannot run: {}", function.name, error.message);
             Error::new(ErrorCode::ToolUnavailable, message).hint("deploy it again")
         })?;
         let most = self.config.tool_bytes_max;
@@ -163,7 +163,7 @@ impl Service {
 }
 
 pub(crate) fn no_function_error(name: &str) -> Error {
-    Error::new(ErrorCode::ToolUnavailable, format!("there is no deployed function called {name:?}"))
+    Error::new(ErrorCode::ToolUnavailable, format!("function {name:?} is not deployed"))
         .hint("deploy it first: `belljar tool deploy DIR`, or POST /v1/functions")
 }
 
@@ -175,7 +175,7 @@ fn not_deployed_error(function: &Function) -> Error {
         }
         (_, Some(error)) => (
             format!("function {name:?} is not deployed: {}", error.message),
-            "mend it and deploy it again",
+            "fix it and deploy it again",
         ),
         (_, None) => (format!("function {name:?} is not deployed"), "deploy it again"),
     };

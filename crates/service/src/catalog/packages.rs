@@ -1,6 +1,6 @@
 //! Packages that sessions install: who may, which ones, and what is written down about it.
 //!
-//! Asked anew for each install, so that a right or a key of a specification that was taken away is
+//! Checked for each install, so that a revoked right or a removed key of a specification is
 //! missed at once. What a workspace says of packages is held against everything that would come
 //! along, after versions are chosen and before anything is fetched.
 
@@ -24,7 +24,7 @@ use types::{
 /// Of all three lists together.
 const POLICY_NAMES_MAX: usize = 2_000;
 const REPOSITORIES: &str = "artifact_repositories in tool_resources.code_execution";
-/// As the platform calls them that agents come from.
+/// The names on the platform of the vendor document.
 const REPOSITORY: &str = "SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY";
 const ROLE: &str = "SNOWFLAKE.PYPI_REPOSITORY_USER";
 
@@ -56,7 +56,7 @@ impl Service {
         Ok(policy)
     }
 
-    /// Answers code that somebody has run in a session.
+    /// Answers requests of code in a session.
     pub(crate) fn installer(
         self: &Arc<Self>,
         workspace: WorkspaceId,
@@ -69,8 +69,8 @@ impl Service {
         Some(InstallHandler::new(move |wanted| {
             let service = service.upgrade();
             async move {
-                let service =
-                    service.ok_or_else(|| denied("the server stops", "try again later"))?;
+                let service = service
+                    .ok_or_else(|| denied("the server is shutting down", "try again later"))?;
                 service.install_packages(workspace, principal, session, wanted).await
             }
         }))
@@ -110,16 +110,21 @@ impl Service {
         Ok(session.and_then(|session| session.agent))
     }
 
-    /// Names what is missing: the key in the specification, or the right of whoever its code runs as.
+    /// Names what is missing: the key in the specification, or the right of the principal that its code runs as.
     async fn require_install(
         &self,
         workspace: WorkspaceId,
         principal: PrincipalId,
         agent: AgentId,
     ) -> Result<(), Error> {
-        let lent = async {
+        let permission = async {
             let who = self.db.read(|rows| rows.principal(workspace, principal))?;
-            let who = who.ok_or_else(|| denied("whoever ran this code is gone", "ask anew"))?;
+            let who = who.ok_or_else(|| {
+                denied(
+                    "the principal who ran this code was deleted, or its key is no longer valid",
+                    "send the request again with a valid key",
+                )
+            })?;
             let lender = self.authorize_agent(workspace, &who, agent).await?;
             let object = ObjectRef::Workspace(workspace);
             let permit = self.permit(workspace, &lender.run_as, Privilege::Install, object)?;
@@ -129,7 +134,7 @@ impl Service {
             }
             Ok::<_, RequestError>((lender, permit))
         };
-        let (lender, permit) = lent
+        let (lender, permit) = permission
             .await
             .map_err(|refused| Error { code: ErrorCode::PackageDenied, ..*refused.error })?;
         match permit {
@@ -168,38 +173,38 @@ fn denied(message: impl Into<String>, hint: impl Into<String>) -> Error {
     Error::new(ErrorCode::PackageDenied, message).hint(hint)
 }
 
-/// What the lists of a workspace do not let in, into a session or into a function.
+/// The refusal of a package by the policy of a workspace, for a session or a function.
 pub(crate) fn policy_violation(message: String) -> Error {
-    let hint = "use another package; whoever has MODIFY on the workspace sets the lists (belljar \
-                package policy)";
+    let hint = "use another package, or ask a principal with MODIFY on the workspace to change the \
+                policy (`belljar package policy`)";
     denied(message, hint)
 }
 
 fn no_repository_error(AuthorizedAgent { agent, .. }: &AuthorizedAgent) -> Error {
     let message = format!(
-        "the agent {:?} may not install packages: its specification has no {REPOSITORIES}",
+        "agent {:?} may not install packages: its specification has no {REPOSITORIES}",
         agent.name
     );
-    denied(message, format!("add {REPOSITORIES}, a list with {REPOSITORY} or pypi in it"))
+    denied(message, format!("add {REPOSITORIES}, a list that contains {REPOSITORY} or pypi"))
 }
 
 fn install_not_granted_error(AuthorizedAgent { agent, run_as, .. }: &AuthorizedAgent) -> Error {
     let (agent, owner) = (&agent.name, &run_as.name);
     let message = format!(
-        "the agent {agent:?} may not install packages: {owner:?}, whose rights its code has, does not \
-         have INSTALL on the workspace (the role {ROLE})"
+        "agent {agent:?} may not install packages: its code runs as {owner:?}, who does not have \
+         INSTALL on the workspace (role {ROLE})"
     );
     denied(message, format!("grant INSTALL on the workspace to {owner:?}"))
 }
 
-/// With every name in the form in which names are compared.
+/// The policy with normalized names.
 fn normalize_policy(policy: PackagePolicy) -> Result<PackagePolicy, RequestError> {
     let PackagePolicy { allow, deny, pins } = policy;
     let count = allow.as_ref().map_or(0, BTreeSet::len) + deny.len() + pins.len();
     if count > POLICY_NAMES_MAX {
         return Err(invalid_field(
             "",
-            format!("has {count} names, and {POLICY_NAMES_MAX} are allowed"),
+            format!("has {count} names; at most {POLICY_NAMES_MAX} are allowed"),
         ));
     }
     let allow = allow.map(|allow| normalize_names("/allow", allow)).transpose()?;
@@ -208,8 +213,7 @@ fn normalize_policy(policy: PackagePolicy) -> Result<PackagePolicy, RequestError
         let exact = format!("{name}=={version}").parse::<Requirement>();
         let is_exact = exact.is_ok() && !version.contains(['*', ',', ';']);
         let name = PackageName::new(&name).filter(|_| is_exact);
-        let name =
-            name.ok_or_else(|| invalid_field(&path, "is one version of one package, as 1.2"))?;
+        let name = name.ok_or_else(|| invalid_field(&path, "must be one version, such as 1.2"))?;
         Ok((name.to_string(), version))
     });
     let pins = pins.collect::<Result<BTreeMap<_, _>, RequestError>>()?;
@@ -220,7 +224,7 @@ fn normalize_names(path: &str, names: BTreeSet<String>) -> Result<BTreeSet<Strin
     let name = |(index, name): (usize, String)| {
         let path = format!("{path}/{index}");
         let read = PackageName::new(&name).map(|name| name.to_string());
-        read.ok_or_else(|| invalid_field(&path, format!("{name:?} is not the name of a package")))
+        read.ok_or_else(|| invalid_field(&path, format!("{name:?} is not a valid package name")))
     };
     names.into_iter().enumerate().map(name).collect()
 }

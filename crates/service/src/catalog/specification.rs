@@ -1,4 +1,4 @@
-//! What the specification of an agent says: which tools it has, and whether it may run code.
+//! Reads the specification of an agent: its tools, and whether it may run code.
 //!
 //! A pure reading of text that anybody may have written. Its bytes, its depth and what aliases
 //! make of it are bounded, and a key that stands twice is refused, since two readers could each
@@ -34,17 +34,17 @@ const BYTES_MAX: usize = 100_000;
 const DEPTH_MAX: usize = 64;
 /// Values in the document, those that aliases repeat included: what [`BYTES_MAX`] can hold.
 const VALUES_MAX: usize = 100_000;
-/// Characters of all values, likewise.
+/// Characters of all values together.
 const TEXT_BYTES_MAX: usize = 10 * BYTES_MAX;
 
-/// What a model is offered besides the tools of its agent. A tool of such a name would not be the one
+/// Built-in tools that a model has besides those of its agent. A tool of such a name would not be the one
 /// that is called.
 const RESERVED_TOOL_NAMES: [&str; 4] =
     [CODE_EXECUTION, "code_interpreter", "load_skill", "run_skill_script"];
 
 const NO_ENTRY: &str =
-    "tools needs an entry with tool_spec: {type: code_execution, name: code_execution}";
-const NO_SECTION: &str = "tool_resources needs a section code_execution; an empty one will do";
+    "tools requires an entry with tool_spec: {type: code_execution, name: code_execution}";
+const NO_SECTION: &str = "tool_resources requires a section code_execution, which may be empty";
 
 /// An object of the workspace that a specification names, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) struct NamedObject {
     pub(crate) kind: NamedKind,
     pub(crate) name: String,
     pub(crate) path: String,
-    /// What using it as the specification does takes.
+    /// The privilege that this use requires.
     pub(crate) privilege: Privilege,
 }
 
@@ -82,7 +82,7 @@ impl NamedKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CodeExecution {
     pub enabled: bool,
-    /// What the specification would need, in sentences.
+    /// Missing parts of the specification, in sentences.
     pub missing: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ impl Visitor<'_> for SpecificationTextVisitor {
     type Value = SpecificationText;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("text or an object")
+        f.write_str("a string or an object")
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
@@ -136,7 +136,7 @@ impl PartialSchema for SpecificationText {
         let object = ObjectBuilder::new().schema_type(Type::Object);
         let text = ObjectBuilder::new().schema_type(Type::String);
         let one_of = OneOfBuilder::new().item(text).item(object);
-        one_of.description(Some("YAML or JSON as text, or JSON as it is")).into()
+        one_of.description(Some("YAML or JSON as a string, or a JSON object")).into()
     }
 }
 
@@ -144,17 +144,17 @@ impl ToSchema for SpecificationText {}
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Specification {
-    /// How it calls its agent.
+    /// The name of the agent.
     pub(crate) name: Option<String>,
     pub(crate) format: SpecificationFormat,
     pub(crate) code_execution: CodeExecution,
-    /// What its code is given.
+    /// The resources of its code.
     pub(crate) section: CodeExecutionSection,
-    /// How its model is asked.
+    /// Settings of its model.
     pub(crate) orchestration: Orchestration,
     /// The tools whose code stands in it.
     pub(crate) embedded: Vec<EmbeddedTool>,
-    /// Of everything in `tools`.
+    /// The names of all entries in `tools`.
     names: BTreeSet<String>,
     /// Keys of `tool_resources`.
     resources: Vec<String>,
@@ -199,12 +199,12 @@ impl Specification {
         of_tools.cloned().collect()
     }
 
-    /// What is odd about it for an agent to which these tools are attached.
+    /// Warnings for an agent with these attached tools.
     pub(crate) fn warnings(&self, attached: &[&str]) -> Vec<String> {
         let is_known =
             |key: &str| key == CODE_EXECUTION || self.has_tool(key) || attached.contains(&key);
         let unknown = self.resources.iter().filter(|key| !is_known(key)).map(|key| {
-            format!("tool_resources.{key} belongs to no tool: the agent has none of that name")
+            format!("tool_resources.{key} has no tool: the agent has no tool of that name")
         });
         self.warnings.iter().cloned().chain(unknown).collect()
     }
@@ -244,7 +244,7 @@ pub(crate) fn parse_specification(text: &str) -> Result<Specification, RequestEr
     })
 }
 
-/// How a specification calls its agent, if it can be read and does.
+/// The name in a specification, if it is valid and has one.
 pub fn agent_name(text: &str) -> Option<String> {
     parse_yaml(text).ok().and_then(|root| name(&root))
 }
@@ -267,7 +267,7 @@ fn format(text: &str) -> SpecificationFormat {
 
 fn parse_yaml(text: &str) -> Result<Map<String, Value>, RequestError> {
     if text.len() > BYTES_MAX {
-        let message = format!("has {} bytes, and at most {BYTES_MAX} are kept", text.len());
+        let message = format!("has {} bytes; at most {BYTES_MAX} are allowed", text.len());
         return Err(invalid_field(&specification_pointer(""), message));
     }
     let options = serde_saphyr::options! {
@@ -294,10 +294,10 @@ fn unreadable(error: &serde_saphyr::Error) -> RequestError {
     use serde_saphyr::Error;
     let message = match error.without_snippet() {
         Error::DuplicateMappingKey { key, .. } => {
-            format!("the key {:?} stands twice", key.as_deref().unwrap_or_default())
+            format!("duplicate key {:?}", key.as_deref().unwrap_or_default())
         }
         Error::MultipleDocuments { .. } => "has more than one document".to_owned(),
-        error => format!("is neither YAML nor JSON that can be read: {error}"),
+        error => format!("is not valid YAML or JSON: {error}"),
     };
     let mut refused = invalid_field(&specification_pointer(""), message);
     if let (Some(detail), Some(place)) = (refused.details.first_mut(), error.location()) {
@@ -352,7 +352,7 @@ impl<'a> ToolEntry<'a> {
         let word = |key: &str| {
             let word = spec.get(key).and_then(Value::as_str);
             word.ok_or_else(|| {
-                invalid_field(&path, format!("its tool_spec needs a {key}, as text"))
+                invalid_field(&path, format!("its tool_spec requires a {key} (a string)"))
             })
         };
         let (kind, name) = (word("type")?, word("name")?);
@@ -368,11 +368,12 @@ impl<'a> ToolEntry<'a> {
         match self.tool {
             ToolEntryKind::CodeExecution | ToolEntryKind::Embedded(_) => None,
             ToolEntryKind::Other(CODE_EXECUTION) => Some(format!(
-                "the tool {:?} is of type code_execution, and its name must be code_execution too",
+                "tool {:?} is of type code_execution, so its name must be code_execution",
                 self.name
             )),
             ToolEntryKind::Other(kind) => Some(format!(
-                "the tool {:?} is of type {kind}, which this server cannot run; it is only kept",
+                "tool {:?} has the type {kind}, which this server does not run; it is stored and \
+                 ignored",
                 self.name
             )),
         }
@@ -383,18 +384,18 @@ fn unique_tool_names(entries: &[ToolEntry<'_>]) -> Result<BTreeSet<String>, Requ
     let mut names = BTreeSet::new();
     for entry in entries {
         if matches!(entry.tool, ToolEntryKind::Embedded(_)) && is_reserved_tool_name(entry.name) {
-            let message = format!("{:?} is the name of a tool that models have anyway", entry.name);
+            let message = format!("{:?} is the name of a built-in tool", entry.name);
             return Err(invalid_field(&format!("{}/name", entry.path), message));
         }
         if !names.insert(entry.name.to_owned()) {
-            let message = format!("another tool of the agent is named {:?} already", entry.name);
+            let message = format!("another tool of the agent is already named {:?}", entry.name);
             return Err(invalid_field(&entry.path, message));
         }
     }
     Ok(names)
 }
 
-/// All of them, or what is wrong with any.
+/// All tools, or all errors.
 fn embedded_tools(
     entries: &[ToolEntry<'_>],
     warnings: &mut Vec<String>,
@@ -530,7 +531,7 @@ mod tests {
                     artifact_repositories: [SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY]\n    \
                     memory: 1\n";
         let warnings = parse_specification(text).unwrap().warnings(&[]).join("\n");
-        for named in ["any package", "code_execution.memory"] {
+        for named in ["every package", "code_execution.memory"] {
             assert!(warnings.contains(named), "{warnings}");
         }
         assert!(enabled(text));
@@ -635,7 +636,7 @@ mod tests {
     fn a_key_that_stands_twice_is_refused_with_its_line() {
         for text in ["tools:\nx: 1\ntools:\n", "a:\n  b: 1\n  b: 2\n", r#"{"a": 1, "a": 1}"#] {
             let refused = parse_specification(text).unwrap_err();
-            assert!(refused.details[0].message.ends_with("stands twice"), "{refused:?}");
+            assert!(refused.details[0].message.contains("duplicate key"), "{refused:?}");
             assert!(refused.details[0].line.is_some());
         }
     }
@@ -646,7 +647,7 @@ mod tests {
         assert!(parse_specification(&of(BYTES_MAX)).is_ok());
         let (path, message) = refusal(&of(BYTES_MAX + 1));
         assert_eq!(path, "/specification");
-        assert_eq!(message, "has 100001 bytes, and at most 100000 are kept");
+        assert_eq!(message, "has 100001 bytes; at most 100000 are allowed");
     }
 
     #[test]
@@ -702,7 +703,7 @@ mod tests {
             let _ = parse_specification(&text);
         }
 
-        // Characters that nobody can see may stand in JSON and not in YAML, where they are escaped.
+        // Invisible characters are allowed in JSON and not in YAML, where they are escaped.
         #[test]
         fn json_is_read_as_what_it_says_or_not_at_all(value in json()) {
             let text = serde_json::json!({"x": value}).to_string();

@@ -34,7 +34,7 @@ impl Service {
         let object = ObjectRef::Agent(agent);
         let owns =
             self.permit(caller.workspace, &caller.principal, Privilege::Ownership, object)?;
-        // Code that somebody else attaches has the owner's rights only if the owner confirms it.
+        // Code that another principal attaches has the owner's rights only if the owner confirms it.
         let author = owns.is_none().then(|| caller.id());
         let name = self.tool(caller, tool)?.name;
         self.require_privilege(caller, Privilege::Usage, ObjectRef::Tool(tool))?;
@@ -117,7 +117,7 @@ impl Service {
 /// Neither in its specification nor among what every agent is offered is a tool of this name.
 async fn check_tool_name(agent: &Agent, name: &str) -> Result<(), RequestError> {
     if is_reserved_tool_name(name) {
-        let message = format!("{name:?} is the name of a tool that models have anyway");
+        let message = format!("{name:?} is the name of a built-in tool");
         return Err(Error::new(ErrorCode::NameTaken, message)
             .hint("give the tool another name")
             .into());
@@ -164,5 +164,7 @@ fn binding(
 
 fn not_attached(agent: AgentId, tool: ToolId) -> RequestError {
     let message = format!("tool {tool} is not attached to agent {agent}");
-    Error::new(ErrorCode::ObjectNotFound, message).hint("`belljar agent attach` attaches it").into()
+    Error::new(ErrorCode::ObjectNotFound, message)
+        .hint("attach it with `belljar agent attach`")
+        .into()
 }

@@ -19,23 +19,23 @@ use utoipa::{IntoParams, ToSchema};
 const CODE_RUNNER: &str = "code_runner";
 pub(crate) const RUN_PYTHON_CODE: &str = "runPythonCode";
 pub(crate) const CALL_FUNCTION: &str = "callFunction";
-/// What a tool that calls a function has as its `entry`.
+/// The `entry` of a tool that calls a function.
 pub(crate) const FUNCTION_ENTRY: &str = "function";
 const CONFIGURATION: &str = "configuration";
 const EXTENDED_ANNOTATIONS: &str = "extended_annotations";
 
 /// A model reads it before every call; the other kind of tool has a bound of its own.
 const DESCRIPTION_CHARS_MAX: usize = 10_000;
-/// All that is not code: a model reads the schemas with every request, and lists show them.
+/// Bytes of everything but the code: a model reads the schemas with every request, and lists show them.
 const SETTINGS_BYTES_MAX: usize = 256 * 1024;
 
-/// A tool as its author writes it: the JSON of a CodeRunner tool, of a Run Python code tool or of a Call
+/// A tool, as its author writes it: the JSON of a CodeRunner tool, of a Run Python code tool or of a Call
 /// Function tool, and beside it how it runs here.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolRequest {
     pub name: Option<String>,
-    /// What it is for, in words for a model.
+    /// Description for models.
     pub description: Option<String>,
     /// `code_runner`, for a tool with `configuration.code` and a function `run`.
     pub tool_type: Option<String>,
@@ -45,7 +45,7 @@ pub struct ToolRequest {
     #[serde(rename = "type")]
     pub kind: Option<String>,
     pub configuration: Option<Map<String, Value>>,
-    /// Where it runs; the usual environment if absent.
+    /// Its environment; default: the environment `default`.
     pub environment: Option<String>,
     /// Whether a call runs, is refused, or waits for a person; `allow` if absent.
     pub approval_action: Option<ApprovalAction>,
@@ -56,21 +56,21 @@ pub struct ToolRequest {
     pub(crate) kept_variables: VariableTimes,
 }
 
-/// What is said beside a Python file that is a tool.
+/// The query parameters of a tool that is sent as a Python file.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PythonToolQuery {
-    /// Of a tool that is sent as `text/x-python`; this and the rest stand in the body of JSON.
+    /// Name of a tool that is sent as `text/x-python`; in JSON it is part of the body.
     pub name: Option<String>,
-    /// What it is for, in words for a model; says no more than the name if absent.
+    /// Description for models; defaults to the name.
     pub description: Option<String>,
     pub environment: Option<String>,
     pub approval_action: Option<ApprovalAction>,
     pub extended_annotations: Option<bool>,
 }
 
-/// Whose tool it is, and since when.
+/// The owner of a tool, and its times.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ToolIdentity {
     pub(crate) id: ToolId,
@@ -88,16 +88,16 @@ pub(crate) struct CheckedTool {
     pub(crate) warnings: Vec<ErrorDetail>,
 }
 
-/// What a tool takes and gives, and what it runs.
+/// The contract of a tool, and its code.
 #[derive(Debug, Clone)]
 pub(crate) enum ToolContract {
     Python(Arc<contract::CodeTool>),
-    /// It runs what is deployed apart.
+    /// It calls a deployed function.
     Function(Arc<CallFunctionTool>),
 }
 
 impl ToolContract {
-    /// With a bound on the bytes of its arguments.
+    /// Checks the arguments, including their size.
     pub(crate) fn with_input_limit(self, input_bytes_max: usize) -> Self {
         match self {
             Self::Python(tool) => {
@@ -151,7 +151,7 @@ impl ToolContract {
     }
 }
 
-/// What validating a tool tells: its contract, or its errors.
+/// The result of a validation: a contract, or errors.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum ToolValidation {
@@ -167,7 +167,7 @@ pub struct ValidTool {
     pub description: String,
     /// `handle`, `run` or `function`.
     pub entry: String,
-    /// What a model is shown.
+    /// The input schema, as a model sees it.
     pub input_schema: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
@@ -217,7 +217,7 @@ impl ToolRequest {
             invalid_tool(details(problem.into_iter().collect(), ""))
         })?;
         let unnamed =
-            || invalid_field("query/name", "is missing: a Python file has its name in ?name=");
+            || invalid_field("query/name", "is required: pass the name of a Python file in ?name=");
         let name = tool.name.ok_or_else(unnamed)?;
         let description = tool.description.unwrap_or_else(|| format!("Python tool {name}"));
         Ok(Self {
@@ -277,7 +277,7 @@ impl ToolRequest {
 
     fn check_call_function(&self) -> CheckedTool {
         if self.environment.is_some() {
-            let message = "a function has an environment of its own";
+            let message = "a function has its own environment";
             return CheckedTool::invalid(vec![detail("/environment", message)]);
         }
         let checked = CallFunctionTool::from_json(&self.json());
@@ -286,7 +286,7 @@ impl ToolRequest {
         CheckedTool { outcome: outcome.map_err(|problems| details(problems, "")), warnings }
     }
 
-    /// What is too much of something, before anything is parsed.
+    /// Checks sizes before anything is parsed.
     fn size_errors(&self, source_bytes_max: usize) -> Vec<ErrorDetail> {
         let mut wrong = Vec::new();
         let name = self.name.as_deref().map(str::trim).unwrap_or_default();
@@ -297,7 +297,7 @@ impl ToolRequest {
         let description = self.description.as_deref().unwrap_or_default();
         if description.chars().count() > DESCRIPTION_CHARS_MAX || description.contains('\0') {
             let most = DESCRIPTION_CHARS_MAX;
-            let message = format!("has at most {most} characters, none of them NUL");
+            let message = format!("can have at most {most} characters, and no NUL");
             wrong.push(detail("/description", message));
         }
         let code = self.code().map_or(0, str::len);
@@ -307,7 +307,7 @@ impl ToolRequest {
         }
         let settings = self.configuration.as_ref().map(|it| size_without(it, self.code_key()));
         if settings.is_some_and(|bytes| bytes > SETTINGS_BYTES_MAX) {
-            let message = format!("has at most {SETTINGS_BYTES_MAX} bytes without the code");
+            let message = format!("can have at most {SETTINGS_BYTES_MAX} bytes without the code");
             wrong.push(detail("/configuration", message));
         }
         wrong
@@ -322,10 +322,11 @@ impl ToolRequest {
             (None, Some(other)) => ("/type", other),
         };
         let message = format!(
-            "there are no tools of the kind '{other}' here; use \"tool_type\": \"{CODE_RUNNER}\", \
+            "tools of the type '{other}' are not supported; use \"tool_type\": \"{CODE_RUNNER}\", \
              \"type\": \"{RUN_PYTHON_CODE}\" or \"type\": \"{CALL_FUNCTION}\""
         );
-        let hint = "Api, Composio, Virtual and Mcp tools are another product's; Python is run here";
+        let hint = "this server runs Python tools; Api, Composio, Virtual and Mcp tools are not \
+                    supported";
         Some(ErrorDetail { hint: Some(hint.to_owned()), ..detail(path, message) })
     }
 
@@ -438,17 +439,17 @@ fn size_without(configuration: &Map<String, Value>, key: &str) -> usize {
 /// One refusal for everything that is wrong with a tool.
 pub(crate) fn invalid_tool(details: Vec<ErrorDetail>) -> RequestError {
     let (message, hint) = match details.as_slice() {
-        [] => ("the tool is not right".to_owned(), None),
+        [] => ("the tool has errors".to_owned(), None),
         [only] => (only.message.clone(), only.hint.clone()),
         [first, more @ ..] => {
             (format!("{} (and {} more)", first.message, more.len()), first.hint.clone())
         }
     };
-    let fault = Error { hint, ..Error::new(ErrorCode::ToolInvalid, message) };
-    RequestError { error: Box::new(fault), details }
+    let error = Error { hint, ..Error::new(ErrorCode::ToolInvalid, message) };
+    RequestError { error: Box::new(error), details }
 }
 
-/// What the contract says, with places inside of the request.
+/// The errors of the contract, with their places in the request.
 pub(crate) fn details(problems: Vec<Diagnostic>, within: &str) -> Vec<ErrorDetail> {
     let detail = |problem: Diagnostic| {
         let path = format!("{within}{}", json_pointer(&problem.path.unwrap_or_default()));
@@ -576,8 +577,8 @@ mod tests {
         let input = json!({"text": "x".repeat(98_304)});
         assert!(tool.validate_call(input.clone()).is_ok());
         tool.input_bytes_max = 98_304;
-        let fault = tool.validate_call(input).unwrap_err();
-        assert_eq!(fault.message, "Code runner 'n' input exceeds 98304 bytes");
+        let error = tool.validate_call(input).unwrap_err();
+        assert_eq!(error.message, "Code runner 'n' input exceeds 98304 bytes");
     }
 
     #[test]
@@ -608,11 +609,11 @@ mod tests {
         assert!(!serde_json::to_string(&tool).unwrap().contains("hunter2"));
         let named = json!([{"name": "TOKEN", "updated_at": "1970-01-01T00:00:00Z"}]);
         assert_eq!(tool.definition["configuration"]["env_variables"], named);
-        // What is kept makes the same again, and one that nobody has given a value does not.
+        // What is kept makes the same again, and a variable without a value does not.
         assert_eq!(kept(ToolRequest::from_tool(&tool)), tool);
         let without = json!({"env_variables": [{"name": "TOKEN"}]});
         let wrong = errors(&code_runner("def run(input): ...", without));
-        assert_eq!(wrong[0].message, "the value of 'TOKEN' must be text without NUL");
+        assert_eq!(wrong[0].message, "the value of 'TOKEN' must be a string without NUL");
     }
 
     #[test]

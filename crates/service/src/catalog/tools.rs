@@ -1,7 +1,7 @@
 //! Tools: made, looked at, changed and deleted by those who may.
 //!
 //! A tool is kept only with a contract that is right, and the contract that a call is checked
-//! against is read anew from what is kept.
+//! against is read again from the stored definition.
 
 use crate::catalog::functions::no_function_error;
 use crate::catalog::tool_definition::{
@@ -27,13 +27,13 @@ use types::{ApprovalAction, Error, ErrorCode, ObjectRef, Privilege, Tool, ToolId
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// What is absent stays as it is.
+/// Absent fields do not change.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolChange {
     pub name: Option<String>,
     pub description: Option<String>,
-    /// The whole of it, with the code.
+    /// The complete configuration, with the code.
     pub configuration: Option<Map<String, Value>>,
     pub environment: Option<String>,
     pub approval_action: Option<ApprovalAction>,
@@ -71,7 +71,7 @@ struct CachedContract {
 }
 
 impl ContractCache {
-    /// Of some kilobytes each, and of a megabyte if somebody wants it so.
+    /// A tool has some kilobytes, at most a megabyte.
     const MOST: usize = 64;
 
     fn get(&self, tool: &Tool) -> Option<ToolContract> {
@@ -126,7 +126,7 @@ impl Service {
         Ok(checked.into())
     }
 
-    /// A tool is made for a function, and leaves by integrations, that are there and that whoever
+    /// A tool is made for a function, and leaves by integrations, that exist and that the principal who
     /// writes it may use.
     fn check_tool_references(
         &self,
@@ -139,15 +139,16 @@ impl Service {
             }
             ToolContract::Python(tool) => {
                 let names = &tool.integrations;
-                let checked = self.check_named_integrations(caller, "who writes it", names);
+                let checked =
+                    self.check_named_integrations(caller, "the principal who writes it", names);
                 (checked.map_err(|refused| *refused.error), "/configuration/integrations")
             }
         };
-        checked.map_err(|fault| ErrorDetail {
+        checked.map_err(|error| ErrorDetail {
             path: Some(path.to_owned()),
-            message: fault.message,
-            code: Some(fault.code),
-            hint: fault.hint,
+            message: error.message,
+            code: Some(error.code),
+            hint: error.hint,
             ..ErrorDetail::default()
         })
     }
@@ -221,7 +222,7 @@ impl Service {
         id: ToolId,
         change: ToolChange,
     ) -> Result<Tool, RequestError> {
-        // Again if somebody else has changed it in between: neither change is lost.
+        // Again if another request has changed it in between: neither change is lost.
         loop {
             let before = self.tool(caller, id)?;
             self.require_privilege(caller, Privilege::Modify, ObjectRef::Tool(id))?;
@@ -344,7 +345,7 @@ impl Service {
     }
 }
 
-/// What the tool will miss where it runs.
+/// Modules and programs that the environment of the tool lacks.
 fn missing_dependencies(
     engine: &Engine,
     environment: &str,
@@ -412,8 +413,8 @@ fn tool_in_use_error(agents: &[String]) -> RequestError {
 }
 
 fn contract_broken_error(tool: &Tool, errors: Vec<ErrorDetail>) -> RequestError {
-    let RequestError { error: fault, details } = invalid_tool(errors);
-    let message = format!("tool {:?} cannot be called any more: {}", tool.name, fault.message);
-    let fault = Error::new(ErrorCode::ToolUnavailable, message).hint("change the tool");
-    RequestError { error: Box::new(fault), details }
+    let RequestError { error, details } = invalid_tool(errors);
+    let message = format!("tool {:?} can no longer be called: {}", tool.name, error.message);
+    let error = Error::new(ErrorCode::ToolUnavailable, message).hint("change the tool");
+    RequestError { error: Box::new(error), details }
 }

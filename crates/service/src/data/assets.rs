@@ -1,4 +1,4 @@
-//! What executions leave behind: files that code made, and charts that it showed.
+//! The output files of executions: files that code wrote, and charts that it displayed.
 
 use crate::data::staging::{TempPath, file_write_error, hex};
 use crate::error::{RequestError, not_found};
@@ -21,10 +21,10 @@ use types::{
 };
 use uuid::Uuid;
 
-/// What a chart is shown as, and how such a file ends.
+/// MIME types of charts, and their file extensions.
 const CHARTS: [(&str, &str); 3] =
     [("image/png", "png"), ("image/jpeg", "jpg"), ("image/gif", "gif")];
-/// What may stand in the path of a URL as it is.
+/// Characters that need no escape in the path of a URL.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b'~').remove(b'/');
 
@@ -140,7 +140,7 @@ impl Service {
         }
     }
 
-    /// A file that an execution has left, for whoever may see the execution.
+    /// A file that an execution wrote, for callers who may see the execution.
     pub async fn asset(
         &self,
         caller: &Caller,
@@ -217,6 +217,6 @@ pub(crate) fn without_files(record: Execution, files: &[File], why: &RequestErro
 fn not_stored_warning(name: &str, why: &RequestError) -> Warning {
     Warning {
         code: why.error.code.to_string(),
-        message: format!("{name} was not kept: {}", why.error.message),
+        message: format!("file {name} was not stored: {}", why.error.message),
     }
 }

@@ -1,4 +1,4 @@
-//! Documents: files that somebody has uploaded or had fetched, kept until they are deleted or over.
+//! Documents: files that a caller has uploaded or let the server fetch, stored until they are deleted or expire.
 
 use crate::data::staging::{StagedFile, file_write_error};
 use crate::error::{RequestError, invalid_field, not_found};
@@ -31,10 +31,10 @@ pub struct FetchRequest {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct DocumentQuery {
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct NewDocument {
 }
 
 impl Service {
-    /// All of them, or none.
+    /// All documents, or none.
     pub async fn upload_documents(
         self: &Arc<Self>,
         caller: &Caller,
@@ -62,7 +62,7 @@ impl Service {
         self.persist_documents(caller, named.collect::<Result<_, RequestError>>()?).await
     }
 
-    /// All of them, or none.
+    /// All documents, or none.
     pub async fn fetch_documents(
         self: &Arc<Self>,
         caller: &Caller,
@@ -70,7 +70,7 @@ impl Service {
     ) -> Result<Vec<File>, RequestError> {
         self.require_usage(caller)?;
         if !(1..=URLS_MAX).contains(&request.urls.len()) {
-            return Err(invalid_field("/urls", format!("has from 1 to {URLS_MAX} URLs")));
+            return Err(invalid_field("/urls", format!("must have 1 to {URLS_MAX} URLs")));
         }
         let mut fetched = Vec::with_capacity(request.urls.len());
         for url in request.urls {
@@ -89,9 +89,9 @@ impl Service {
     ) -> Result<(FetchedFile, StagedFile), RequestError> {
         let mut staging = self.stage().await?;
         let fetched = self.fetcher.fetch(url, &mut staging.file).await.map_err(|error| {
-            let fault = Error::from(error);
-            let message = format!("{url} was not fetched: {}", fault.message);
-            Error { message, ..fault }
+            let error = Error::from(error);
+            let message = format!("{url} was not fetched: {}", error.message);
+            Error { message, ..error }
         })?;
         staging.file.flush().await.map_err(|error| file_write_error(&error))?;
         let staged =
@@ -229,7 +229,7 @@ pub(crate) fn document_name(given: &str) -> Result<String, RequestError> {
     if usable {
         Ok(name.to_owned())
     } else {
-        Err(invalid_field("filename", format!("{given:?} is not a name that a file can have")))
+        Err(invalid_field("filename", format!("{given:?} is not a valid file name")))
     }
 }
 

@@ -21,7 +21,7 @@ const FILES_MAX: usize = 100;
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileInput {
-    /// What it is called there; a document and a URL have a name of their own.
+    /// Name in the working directory; documents and URLs have one by default.
     pub name: Option<String>,
     /// A document that was uploaded before.
     pub document_id: Option<FileId>,
@@ -101,14 +101,14 @@ impl Service {
         };
         let new = NewDocument { name: document_name(&name)?, staged, source, url };
         let kept = self.persist_documents(caller, vec![new]).await?.pop();
-        Ok((name, kept.ok_or_else(|| invalid_field("/files", "were not kept"))?))
+        Ok((name, kept.ok_or_else(|| invalid_field("/files", "were not stored"))?))
     }
 }
 
-/// The same is refused whether a call begins at once or a person is asked first.
+/// The checks are the same whether a call starts at once or needs an approval first.
 pub(crate) fn parse_inputs(inputs: Vec<FileInput>) -> Result<Vec<InputSource>, RequestError> {
     if inputs.len() > FILES_MAX {
-        return Err(invalid_field("/files", format!("has at most {FILES_MAX} files")));
+        return Err(invalid_field("/files", format!("can have at most {FILES_MAX} files")));
     }
     let place = |index| format!("/files/{index}");
     inputs.into_iter().enumerate().map(|(index, input)| input.parse(&place(index))).collect()
@@ -119,11 +119,11 @@ impl FileInput {
         let Self { name, document_id, url, text, base64 } = self;
         if let Some(name) = &name {
             engine::check_file_name(name)
-                .map_err(|fault| field_error(&format!("{path}/name"), fault))?;
+                .map_err(|error| field_error(&format!("{path}/name"), error))?;
         }
         let named = |name: Option<String>| {
             name.ok_or_else(|| {
-                invalid_field(&format!("{path}/name"), "is needed: text and base64 bring no name")
+                invalid_field(&format!("{path}/name"), "is required for text and base64")
             })
         };
         match (document_id, url, text, base64) {
@@ -134,11 +134,17 @@ impl FileInput {
             }
             (None, None, None, Some(text)) => {
                 let bytes = STANDARD.decode(text).map_err(|error| {
-                    invalid_field(&format!("{path}/base64"), format!("is not base64: {error}"))
+                    invalid_field(
+                        &format!("{path}/base64"),
+                        format!("is not valid base64: {error}"),
+                    )
                 })?;
                 Ok(InputSource::Bytes { bytes, name: named(name)? })
             }
-            _ => Err(invalid_field(path, "has exactly one of document_id, url, text and base64")),
+            _ => Err(invalid_field(
+                path,
+                "requires exactly one of document_id, url, text and base64",
+            )),
         }
     }
 }

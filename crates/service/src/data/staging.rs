@@ -30,7 +30,7 @@ pub struct StagedFile {
     pub(crate) sha256: String,
 }
 
-/// A path that is nobody's when this is dropped.
+/// A path that is free when this is dropped.
 #[derive(Debug)]
 pub(crate) struct TempPath(PathBuf);
 
@@ -84,7 +84,7 @@ impl StagingFile {
     pub async fn write(&mut self, piece: &[u8]) -> Result<(), RequestError> {
         self.size += piece.len() as u64;
         if self.size > self.size_max {
-            let message = format!("the file has more than {} bytes", self.size_max);
+            let message = format!("the file exceeds {} bytes", self.size_max);
             return Err(Error::new(ErrorCode::RequestTooLarge, message).into());
         }
         self.hash.update(piece);
@@ -108,8 +108,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 pub(crate) fn file_write_error(error: &io::Error) -> RequestError {
-    let message = format!("the file cannot be kept: {error}");
+    let message = format!("the file could not be stored: {error}");
     Error::new(ErrorCode::DatabaseUnavailable, message)
-        .hint("the operator's disk may be full")
+        .hint("the disk of the server may be full; try again later, or ask the operator")
         .into()
 }

@@ -1,5 +1,5 @@
 //! Volumes: named directories that outlive sessions. The specification of an agent says which of them
-//! its code sees, and the rights of whoever its code runs as say whether it does.
+//! its code sees, and the rights of the principal that its code runs as decide whether it does.
 
 use crate::data::staging::StagedFile;
 use crate::error::{RequestError, in_use, invalid_field, missing_privilege, not_found};
@@ -37,7 +37,7 @@ const VOLUMES_MAX: u64 = 1_000;
 #[serde(deny_unknown_fields)]
 pub struct VolumeRequest {
     pub name: String,
-    /// Of all its files together; 268435456 (256 MiB) if absent.
+    /// Limit of all its files together; default 268435456 (256 MiB).
     pub quota_bytes: Option<u64>,
     pub comment: Option<String>,
 }
@@ -49,7 +49,7 @@ pub struct VolumeChange {
     pub comment: Option<String>,
 }
 
-/// A volume, and what is in it.
+/// A volume and its files.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct VolumeView {
     #[serde(flatten)]
@@ -169,7 +169,7 @@ impl Service {
         written.await?
     }
 
-    /// With everything in it. Refused while the specification of an agent names it.
+    /// Deletes a volume with its files. Refused while the specification of an agent names it.
     pub async fn delete_volume(
         self: &Arc<Self>,
         caller: &Caller,
@@ -296,10 +296,10 @@ impl Service {
         let found = self.db.read(|rows| rows.volume_by_name(workspace, &grant.name))?;
         let volume = found.ok_or_else(|| {
             let agent = &lender.agent.name;
-            let message = format!("the agent {agent:?} needs the volume {:?}", grant.name);
-            let fault =
-                Error::new(ErrorCode::ObjectNotFound, format!("{message}, which is not there"));
-            RequestError::from(fault.hint("make it, or take it out of the specification"))
+            let message = format!("agent {agent:?} requires the volume {:?}", grant.name);
+            let error =
+                Error::new(ErrorCode::ObjectNotFound, format!("{message}, which does not exist"));
+            RequestError::from(error.hint("create it, or remove it from the specification"))
         })?;
         let object = ObjectRef::Volume(volume.id);
         let privilege = privilege_for(grant.access);
@@ -327,13 +327,17 @@ impl Service {
         let is_known = move |directory: &str| known.contains(directory);
         let volumes = self.engine.set_aside_volumes(is_known, name.clone()).await?;
         if volumes > 0 {
-            tracing::warn!(volumes, directory = name, "volumes without a record were set aside");
+            tracing::warn!(
+                volumes,
+                directory = name,
+                "volumes without a record were moved to quarantine"
+            );
         }
         Ok(())
     }
 }
 
-/// What somebody has to be granted on a volume for code that accesses it.
+/// The privilege on a volume that code with this access requires.
 pub(crate) fn privilege_for(access: VolumeAccess) -> Privilege {
     match access {
         VolumeAccess::Read => Privilege::Usage,
@@ -349,7 +353,7 @@ fn check_quota(bytes: u64) -> Result<u64, RequestError> {
     Err(invalid_field("/quota_bytes", message))
 }
 
-/// What is promised to all volumes of a workspace together is bounded as its files are.
+/// The sum of the quotas of a workspace's volumes is bounded, as its files are.
 fn quota_error(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
@@ -359,14 +363,20 @@ fn quota_error(
 ) -> Result<Option<RequestError>, db::DatabaseError> {
     let (volumes, quotas) = rows.volume_totals(workspace)?;
     if before == 0 && volumes >= VOLUMES_MAX {
-        let message = format!("a workspace has at most {VOLUMES_MAX} volumes");
-        return Ok(Some(Error::new(ErrorCode::DiskExceeded, message).hint("delete one").into()));
+        let message = format!("limit of {VOLUMES_MAX} volumes in this workspace reached");
+        return Ok(Some(
+            Error::new(ErrorCode::DiskExceeded, message)
+                .hint("delete a volume that is no longer needed")
+                .into(),
+        ));
     }
     let promised = quotas.saturating_sub(before).saturating_add(after);
     Ok((promised > most).then(|| {
         let message = format!(
-            "the volumes of the workspace would have {promised} bytes, and have at most {most}"
+            "quotas of all volumes would be {promised} bytes; the limit of the workspace is {most}"
         );
-        Error::new(ErrorCode::DiskExceeded, message).hint("delete a volume, or ask for less").into()
+        Error::new(ErrorCode::DiskExceeded, message)
+            .hint("delete a volume, or use a smaller quota")
+            .into()
     }))
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 const PREFIX: &str = "bj_";
 const SECRET_BYTES: usize = 32;
 
-/// What a client sends. Never written to a log or a record.
+/// The secret text of an API key. It is never written to a log or a record.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKeyText(String);
 
@@ -38,7 +38,7 @@ pub(crate) fn issue_key() -> Result<(KeyId, ApiKeyText, [u8; 32]), Error> {
     getrandom::fill(&mut bytes).map_err(|error| {
         Error::new(
             ErrorCode::DatabaseUnavailable,
-            format!("this machine gives no random bytes: {error}"),
+            format!("the system random number generator failed: {error}"),
         )
     })?;
     let secret = ApiKeyText(format!("{PREFIX}{}_{}", id.simple(), URL_SAFE_NO_PAD.encode(bytes)));
@@ -46,12 +46,12 @@ pub(crate) fn issue_key() -> Result<(KeyId, ApiKeyText, [u8; 32]), Error> {
     Ok((KeyId::new(id), secret, hash))
 }
 
-/// Whether somebody means a key by it, be it a good one or not.
+/// Whether the text has the form of an API key, valid or not.
 pub(crate) fn has_key_prefix(bearer: &str) -> bool {
     bearer.starts_with(PREFIX)
 }
 
-/// What a client has sent, as far as it can be read without knowing any key.
+/// A parsed API key, not yet verified.
 pub(crate) fn parse_key(key: &str) -> Option<(KeyId, [u8; 32])> {
     let (id, secret) = key.strip_prefix(PREFIX)?.split_once('_')?;
     if id.len() != 32 {

@@ -1,7 +1,7 @@
-//! Who is asking, and whether they may.
+//! The authenticated caller and its privileges.
 //!
 //! A [`Caller`] can only be had from a key or a token that is good now, and every operation takes
-//! one. Grants are read anew for each question, so that taking one away is felt by the very next
+//! one. Grants are read for each check, so that a revoked one counts for the very next
 //! request; what a token says beyond its subject grants nothing.
 
 use crate::error::{RequestError, missing_privilege};
@@ -44,7 +44,7 @@ pub(crate) struct PresentedKey {
     pub(crate) expires_at: Option<DateTime<Utc>>,
 }
 
-/// What a caller may ask for; absent is as the server has it for all.
+/// The rate limits of a caller; absent ones are the defaults of the server.
 #[derive(Debug, Clone, Copy)]
 pub struct RateLimits {
     pub subject: RateLimitSubject,
@@ -52,16 +52,16 @@ pub struct RateLimits {
     pub concurrency: Option<u32>,
 }
 
-/// Whose requests are counted together.
+/// The unit of rate limiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RateLimitSubject {
     Key(KeyId),
-    /// All tokens of a principal: whoever gets a new one does not get more.
+    /// All tokens of a principal: a new token does not give more.
     Tokens(PrincipalId),
 }
 
 impl Caller {
-    /// What they have said that they like.
+    /// The preferences of the principal.
     pub fn preference(&self, name: &str) -> Option<&str> {
         self.principal.preferences.get(name).map(String::as_str)
     }
@@ -102,16 +102,16 @@ impl Caller {
         Asker { workspace: self.workspace, principal: self.id(), key: self.key() }
     }
 
-    /// For whatever ends in a new key: a token lasts for minutes, and must not become something
+    /// Requires an API key, for operations that create keys: a token lasts for minutes, and must not become something
     /// that lasts for years and is not revoked with it.
     pub(crate) fn require_key(&self) -> Result<PresentedKey, RequestError> {
         match self.credential {
             CallerCredential::Key(key) => Ok(key),
             CallerCredential::Token { .. } => Err(Error::new(
                 ErrorCode::GrantMissing,
-                "keys are made with a key, not with a token",
+                "a token cannot create API keys",
             )
-            .hint("send Authorization: Bearer bj_…, or ask an owner for a key")
+            .hint("send `Authorization: Bearer bj_…`, or ask an owner of the workspace for a key")
             .into()),
         }
     }
@@ -137,7 +137,7 @@ impl Caller {
 }
 
 impl Service {
-    /// Whoever has sent this, which is a key, or a token if there is an issuer of such.
+    /// The caller with this key, or with this token if an issuer is configured.
     pub async fn authenticate_bearer(&self, bearer: &str) -> Result<Caller, RequestError> {
         match &self.token_verifier {
             Some(tokens) if !api_key::has_key_prefix(bearer) => {
@@ -147,12 +147,11 @@ impl Service {
         }
     }
 
-    /// The same refusal for every key that is not good, whatever is wrong with it.
+    /// The same error for every invalid key, whatever the reason.
     pub fn authenticate_key(&self, key: &str) -> Result<Caller, RequestError> {
         let refused = || {
-            Error::new(ErrorCode::AuthMissing, "the API key is not one that is good here").hint(
-                "it may be revoked or over; whoever has a good one makes another: belljar key new",
-            )
+            Error::new(ErrorCode::AuthMissing, "invalid API key")
+                .hint("it may be revoked or expired. Create one with `belljar key new`")
         };
         let (id, hash) = api_key::parse_key(key).ok_or_else(refused)?;
         let found = self.db.read(|rows| rows.find_key(id))?.ok_or_else(refused)?;
@@ -170,22 +169,25 @@ impl Service {
     ) -> Result<Caller, RequestError> {
         let TokenSubject { name, until } = tokens.verify(token, self.now()).await?;
         let unknown = || {
-            Error::new(ErrorCode::GrantMissing, format!("nobody here has the external_id {name:?}"))
-                .hint("an owner adds them: belljar principal new NAME --external-id SUBJECT")
+            Error::new(
+                ErrorCode::GrantMissing,
+                format!("no principal has the external_id {name:?}"),
+            )
+            .hint("ask an owner to run `belljar principal new NAME --external-id SUBJECT`")
         };
         let workspace = self.first_workspace()?.ok_or_else(unknown)?;
         let known = self.db.read(|rows| rows.principals_by_external_id(workspace, &name))?;
         let Ok([principal]) = <[Principal; 1]>::try_from(known) else {
             return Err(unknown().into());
         };
-        // A role is nobody; who has one has a principal of their own.
+        // A role is not a caller; its members are principals.
         if principal.kind == PrincipalKind::Role {
             return Err(unknown().into());
         }
         Ok(Caller { workspace, principal, credential: CallerCredential::Token { until } })
     }
 
-    /// The same caller as he is now, if what he has shown is still good: for whoever is told things
+    /// The current state of the caller, if the key or token is still valid: for callers who are told things
     /// for longer than a request takes.
     pub fn refresh_caller(&self, caller: &Caller) -> Option<Caller> {
         let now = self.now();
@@ -240,7 +242,7 @@ impl Service {
         Ok(policy::check_privilege(privilege, object, workspace, &held).ok())
     }
 
-    /// Whether the caller may see what belongs to somebody.
+    /// Whether the caller may see an object of this principal.
     pub(crate) fn may_see_owned_by(
         &self,
         caller: &Caller,
@@ -262,7 +264,7 @@ impl Service {
         Ok(self.permit(workspace, who, Privilege::Ownership, all)?.is_some())
     }
 
-    /// To run code and keep files.
+    /// Requires the right to run code and store files.
     pub fn require_usage(&self, caller: &Caller) -> Result<Permit, RequestError> {
         self.require_privilege(caller, Privilege::Usage, ObjectRef::Workspace(caller.workspace))
     }

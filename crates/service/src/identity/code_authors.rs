@@ -1,7 +1,7 @@
 //! Authors of code: the principal who wrote the current version of an agent, a tool or a function.
 //!
 //! Code has the rights of the principal that it runs as, and uses only what its author may use as
-//! well. Otherwise whoever may write code for others to run would borrow their rights. An owner who
+//! well. Otherwise a principal who may write code for others would borrow their rights. An owner who
 //! has read a version can confirm it, and is its author from then on. No other change by an owner
 //! confirms anything: what an editor has written or attached before stays the editor's.
 
@@ -20,7 +20,7 @@ use types::{
 use utoipa::ToSchema;
 
 const CONFIRM_HINT: &str =
-    "an owner can confirm the code after reading it: belljar grant confirm KIND:NAME";
+    "an owner can confirm the code after reading it: `belljar grant confirm KIND:NAME`";
 
 /// The version of an object that its owner has read.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
@@ -58,7 +58,7 @@ impl Service {
         }
         let mut refused = missing_privilege(privilege, object);
         refused.error.message =
-            format!("{privilege} on {object} is not granted to {author}, who wrote this code");
+            format!("the author of this code, {author}, does not have {privilege} on {object}");
         refused.error.hint = Some(CONFIRM_HINT.to_owned());
         Err(refused)
     }
@@ -71,7 +71,7 @@ impl Service {
     ) -> Result<Principal, RequestError> {
         let found = self.db.read(|rows| rows.principal(workspace, author))?;
         found.ok_or_else(|| {
-            let message = format!("the principal {author}, who wrote this code, was deleted");
+            let message = format!("the author of this code, principal {author}, was deleted");
             Error::new(ErrorCode::GrantMissing, message).hint(CONFIRM_HINT).into()
         })
     }
@@ -88,7 +88,7 @@ impl Service {
             return Ok(());
         }
         let message = format!(
-            "the agent {:?} does not run with its owner's rights: its specification was changed by {}, \
+            "agent {:?} does not run with the rights of its owner: {} changed its specification, \
              and no owner has confirmed it",
             agent.name, agent.author
         );

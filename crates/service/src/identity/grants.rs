@@ -1,4 +1,4 @@
-//! Grants: who may do what, given and taken away by whoever owns the object.
+//! Grants: privileges on objects, granted and revoked by the owner of the object.
 //!
 //! Rows of grants are the only truth about rights. A tool or an agent has exactly one owner, whose
 //! row moves when it is given away; a workspace may have several, and always has one.
@@ -50,20 +50,20 @@ pub enum ObjectKind {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct GrantQuery {
-    /// To whom. Whoever does not own the object sees only their own.
+    /// Only grants of this principal. A caller who does not own the object sees only their own.
     pub principal: Option<PrincipalId>,
-    /// On what; together with `object_id`.
+    /// Kind of the object; together with `object_id`.
     #[param(inline)]
     pub object_kind: Option<ObjectKind>,
     pub object_id: Option<Uuid>,
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
-/// The row that makes somebody the owner of what they have made.
+/// The row that makes a principal the owner of a new object.
 pub(crate) fn new_ownership_grant(
     owner: PrincipalId,
     object: ObjectRef,
@@ -107,7 +107,7 @@ impl Service {
         given
     }
 
-    /// Nobody becomes an owner without agreeing to it, unless an owner of the workspace decides so.
+    /// A principal becomes an owner only by accepting, unless an owner of the workspace decides so.
     fn require_direct_transfer(
         &self,
         caller: &Caller,
@@ -117,9 +117,9 @@ impl Service {
         if self.permit(caller.workspace, &caller.principal, Privilege::Ownership, all)?.is_some() {
             return Ok(());
         }
-        let message = format!("OWNERSHIP of {object} has to be accepted by its recipient");
+        let message = format!("OWNERSHIP of {object} must be accepted by its recipient");
         Err(Error::new(ErrorCode::GrantMissing, message)
-            .hint("offer it instead: belljar grant offer PRINCIPAL KIND:NAME")
+            .hint("offer it with `belljar grant offer PRINCIPAL KIND:NAME`")
             .into())
     }
 
@@ -184,10 +184,10 @@ impl GrantQuery {
             (None, None) => Ok(None),
             (Some(kind), Some(id)) => Ok(Some(kind.with_id(id))),
             (None, Some(_)) => {
-                Err(invalid_field("query/object_kind", "is missing beside object_id"))
+                Err(invalid_field("query/object_kind", "is required with object_id"))
             }
             (Some(_), None) => {
-                Err(invalid_field("query/object_id", "is missing beside object_kind"))
+                Err(invalid_field("query/object_id", "is required with object_kind"))
             }
         }
     }
@@ -252,9 +252,9 @@ pub(crate) fn exists(
     })
 }
 
-/// Whoever used it would act as its owner.
+/// A principal who used it would act as its owner.
 fn private_secret_error() -> RequestError {
-    invalid_field("/object", "is a secret of one's own, which nobody else uses")
+    invalid_field("/object", "is a personal secret, which cannot be granted")
 }
 
 fn write_revocation(
@@ -269,7 +269,7 @@ fn write_revocation(
         }
         (Privilege::Ownership, object) => Some(
             owner_needed(format!("{object} would have no owner"))
-                .hint("offer OWNERSHIP of it to somebody else instead")
+                .hint("offer OWNERSHIP of it to another principal instead")
                 .into(),
         ),
         _ => None,

@@ -1,6 +1,6 @@
 //! API keys: everybody makes their own; an owner of the workspace makes them for others, too.
 //!
-//! A key that somebody makes for themselves never may ask for more than the one that it was made
+//! A key that a principal creates for itself never has higher limits than the key that created
 //! with, shares its bounds, and is revoked with it; unless an owner makes it, it never lasts longer
 //! either. What an owner makes for others is their own. The secret is in the answer to its making
 //! and nowhere else.
@@ -26,16 +26,16 @@ const KEYS_MAX: u64 = 50;
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRequest {
-    /// What it is for.
+    /// Purpose of the key.
     pub name: String,
-    /// Whose it is; the caller's if absent.
+    /// The principal of the key; default: the caller.
     pub principal: Option<PrincipalId>,
     pub expires_at: Option<DateTime<Utc>>,
     /// Requests a second, set by an owner of the workspace; above the server's own bound only by
-    /// whoever runs the server, and for oneself not above that of the key that asks.
+    /// the operator, and for the caller's own keys at most that of the key in use.
     #[schema(minimum = 1)]
     pub rate_per_second: Option<u32>,
-    /// Requests at once, likewise.
+    /// Concurrent requests, with the same bounds.
     #[schema(minimum = 1)]
     pub concurrency: Option<u32>,
 }
@@ -44,21 +44,21 @@ pub struct KeyRequest {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct KeyQuery {
-    /// Whose; if absent, all for an owner of the workspace, and the caller's for others.
+    /// Keys of this principal; default: all for an owner of the workspace, else those of the caller.
     pub principal: Option<PrincipalId>,
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
-/// A key at the one moment at which it can be seen whole.
+/// A new key with its secret, which only this response contains.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct IssuedKey {
     #[serde(flatten)]
     pub key: ApiKey,
-    /// What to send as `Authorization: Bearer`. It is shown once: an answer that is given again
+    /// The value for `Authorization: Bearer`. It is returned once: a response that is replayed
     /// for the same `Idempotency-Key` has none.
     #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -66,7 +66,7 @@ pub struct IssuedKey {
 }
 
 impl IssuedKey {
-    /// As it can be shown again.
+    /// The view without the secret.
     pub fn without_secret(&self) -> Self {
         Self { key: self.key.clone(), secret: None }
     }
@@ -112,7 +112,7 @@ impl Service {
             let refused = match holder {
                 Err(refused) => Some(refused),
                 Ok(holder) if holder.kind == PrincipalKind::Role => {
-                    Some(invalid_field("/principal", "is a role, and a role has no keys"))
+                    Some(invalid_field("/principal", "is a role, and roles have no keys"))
                 }
                 Ok(_) => too_many(tx.count_active_keys(workspace, made.principal)?),
             };
@@ -128,7 +128,7 @@ impl Service {
     }
 
     /// The request, if the caller may make such a key. An owner divides what a workspace may ask
-    /// for; that one key may ask for more than any other is for whoever runs the server to say,
+    /// for; only the operator can give one key more than the others,
     /// since it is taken from the other workspaces.
     fn apply_bounds(
         &self,
@@ -199,7 +199,7 @@ impl Service {
         let caller = caller.clone();
         let written = move |tx: &Tx<'_>| {
             let asking = caller.key();
-            // Whoever makes the next key and gives the old one up would be left with neither.
+            // A caller who creates the next key and revokes the old one would be left with neither.
             if Some(id) == asking && !tx.keys_created_with(workspace, &key)?.is_empty() {
                 return Ok(Err(has_child_keys_error()));
             }
@@ -230,7 +230,7 @@ fn is_for_another(caller: &Caller, request: &KeyRequest) -> bool {
     request.principal.is_some_and(|principal| principal != caller.id())
 }
 
-/// The bounds of a key that somebody makes for themselves are those of the one that it is made
+/// The limits of a key that a principal creates for itself are those of the key that it is made
 /// with, unless it was given others.
 fn counted_with(caller: &Caller, with: PresentedKey, request: &KeyRequest) -> Option<KeyId> {
     let same =
@@ -245,27 +245,26 @@ fn min_bound<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
 
 /// Otherwise its last request could leave a key behind.
 fn key_revoked_error() -> RequestError {
-    Error::new(ErrorCode::AuthMissing, "the API key was revoked, and makes no other any more")
-        .into()
+    Error::new(ErrorCode::AuthMissing, "a revoked API key cannot create keys").into()
 }
 
 fn has_child_keys_error() -> RequestError {
-    let message = "this key has made others, and they would be revoked with it";
+    let message = "this key created other keys, which would be revoked with it";
     Error::new(ErrorCode::ArgsInvalid, message)
-        .hint("revoke it with the one that is to stay, or revoke the others first")
+        .hint("revoke it with the key that you keep, or revoke the others first")
         .into()
 }
 
 fn check_request(request: &KeyRequest, now: DateTime<Utc>) -> Result<(), RequestError> {
     names::check_name("/name", &request.name)?;
     if request.expires_at.is_some_and(|at| at <= now) {
-        return Err(invalid_field("/expires_at", "is not in the future"));
+        return Err(invalid_field("/expires_at", "must be in the future"));
     }
     let bounds =
         [("/rate_per_second", request.rate_per_second), ("/concurrency", request.concurrency)];
     match bounds.iter().find(|(_, bound)| *bound == Some(0)) {
         Some((path, _)) => {
-            Err(invalid_field(path, "is at least 1; revoke a key that is to do nothing"))
+            Err(invalid_field(path, "must be at least 1; to disable a key, revoke it"))
         }
         None => Ok(()),
     }
@@ -273,8 +272,11 @@ fn check_request(request: &KeyRequest, now: DateTime<Utc>) -> Result<(), Request
 
 fn too_many(in_use: u64) -> Option<RequestError> {
     (in_use >= KEYS_MAX).then(|| {
-        Error::new(ErrorCode::QuotaExceeded, format!("there are {in_use} keys of this principal"))
-            .hint("revoke those that are not used any more")
-            .into()
+        Error::new(
+            ErrorCode::QuotaExceeded,
+            format!("limit of {in_use} keys of this principal reached"),
+        )
+        .hint("revoke keys that are no longer used")
+        .into()
     })
 }

@@ -1,4 +1,4 @@
-//! What tools and agents have in common: whoever makes one owns it, and who may do nothing with
+//! What tools and agents have in common: the creator owns it, and a caller who may do nothing with
 //! one is told that it is not there.
 
 use crate::error::RequestError;
@@ -14,12 +14,12 @@ use utoipa::IntoParams;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ObjectQuery {
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
-    /// Text in the name, and for tools also in the description.
+    /// Search text in the name, for tools also in the description.
     pub search: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl Service {
         Ok(false)
     }
 
-    /// Whose grants a list asks for; nobody's for an owner of the workspace, who sees everything.
+    /// The principal whose grants filter a list; none for an owner of the workspace, who sees everything.
     pub(crate) fn viewers(
         &self,
         caller: &Caller,
@@ -56,7 +56,7 @@ impl Service {
 }
 
 impl Caller {
-    /// For what the caller has just made.
+    /// The view of a new object for its creator.
     pub(crate) fn ownership_grant(&self, object: ObjectRef, now: DateTime<Utc>) -> Grant {
         new_ownership_grant(self.id(), object, now)
     }

@@ -1,7 +1,7 @@
 //! Ownership of an object: offered by its owner, and handed over when the recipient accepts.
 //!
 //! An agent can run with its owner's rights, and a secret or a tool counts for more if its owner may do
-//! more. So nobody becomes an owner without agreeing to it. Only an owner of the workspace, who may do
+//! more. So a principal becomes an owner only by accepting. Only an owner of the workspace, who may do
 //! everything in it, hands over without an offer. What others were granted on the object ends with a
 //! change of its owner, and an agent runs with the rights of its callers until the new owner says
 //! otherwise.
@@ -25,9 +25,9 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OfferRequest {
-    /// Who is to be the owner.
+    /// The new owner.
     pub principal: PrincipalId,
-    /// Anything but a workspace, whose ownership is shared by a grant.
+    /// Any object but a workspace, whose ownership is shared by a grant.
     #[schema(value_type = GrantedObject)]
     #[serde(deserialize_with = "object")]
     pub object: ObjectRef,
@@ -37,10 +37,10 @@ pub struct OfferRequest {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct OfferQuery {
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -67,11 +67,11 @@ impl Service {
                 return Ok(Err(refused));
             }
             if matches!(object, ObjectRef::Workspace(_)) {
-                let message = "is a workspace, whose OWNERSHIP is shared by a grant";
+                let message = "is a workspace; share its OWNERSHIP with a grant";
                 return Ok(Err(invalid_field("/object", message)));
             }
             if is_owner(tx, workspace, principal, object)? {
-                return Ok(Err(invalid_field("/principal", "is the owner already")));
+                return Ok(Err(invalid_field("/principal", "is already the owner")));
             }
             tx.upsert_offer(workspace, &offer)?;
             tx.append_audit_entry(&entry)?;
@@ -94,7 +94,7 @@ impl Service {
         Ok(listed.await?.into())
     }
 
-    /// Makes the recipient of an offer the owner. Whoever offered it must still own it.
+    /// Makes the recipient of an offer the owner. The principal who offered it must still own it.
     pub async fn accept_ownership(
         &self,
         caller: &Caller,

@@ -1,6 +1,6 @@
-//! Who is in a workspace: users, services, and the roles that they have.
+//! The principals of a workspace: users, services and roles.
 //!
-//! Whoever is in a role has its grants, so a name among somebody's roles must always be that of a
+//! A member of a role has its grants, so a name among a principal's roles must always be that of a
 //! role: a role that is renamed or deleted is so in all its members, in the same transaction.
 
 use crate::error::{RequestError, invalid_field, not_found};
@@ -33,11 +33,11 @@ pub struct PrincipalRequest {
     /// Names of roles; a role has none.
     #[serde(default)]
     pub roles: Vec<String>,
-    /// What another system calls this principal, and nobody else: the subject of its tokens.
+    /// The unique name of this principal in another system: the subject of its tokens.
     pub external_id: Option<String>,
 }
 
-/// Who asks, and where.
+/// The principal and the workspace of the caller.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Me {
     #[serde(flatten)]
@@ -45,14 +45,14 @@ pub struct Me {
     pub workspace: WorkspaceId,
 }
 
-/// What is absent stays as it is.
+/// Absent fields do not change.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PrincipalChange {
     pub name: Option<String>,
-    /// All of them, not only new ones.
+    /// The complete list of roles, not only new ones.
     pub roles: Option<Vec<String>>,
-    /// Empty, it is taken away.
+    /// An empty text removes it.
     pub external_id: Option<String>,
 }
 
@@ -60,10 +60,10 @@ pub struct PrincipalChange {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PrincipalQuery {
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl Service {
     }
 
     /// With its keys and grants, and with what it has asked for: questions to people, sessions, and what
-    /// runs. What it owns has to be somebody else's first.
+    /// runs. The objects that it owns need another owner first.
     pub async fn delete_principal(
         self: &Arc<Self>,
         caller: &Caller,
@@ -168,12 +168,12 @@ impl Service {
         .await
     }
 
-    /// What the caller likes, as it is now and not as it was when the request began.
+    /// The current preferences of the caller, not those at the start of the request.
     pub fn preferences(&self, caller: &Caller) -> Result<BTreeMap<String, String>, RequestError> {
         self.principal(caller, caller.id()).map(|principal| principal.preferences)
     }
 
-    /// All of them: a preference that is not named is no longer one.
+    /// Replaces all preferences: absent ones are removed.
     pub async fn set_preferences(
         &self,
         caller: &Caller,
@@ -217,17 +217,17 @@ fn check_preferences(preferences: &BTreeMap<String, String>) -> Result<(), Reque
         let path = format!("/{name}");
         if !PREFERENCES.contains(&name.as_str()) {
             let known = PREFERENCES.join(", ");
-            return Err(invalid_field(&path, format!("is not a preference; there is: {known}")));
+            return Err(invalid_field(&path, format!("is not a preference; use {known}")));
         }
         if value.chars().count() > PREFERENCE_CHARS_MAX || value.chars().any(char::is_control) {
-            let most = format!("is one line of at most {PREFERENCE_CHARS_MAX} characters");
+            let most = format!("must be one line of at most {PREFERENCE_CHARS_MAX} characters");
             return Err(invalid_field(&path, most));
         }
     }
     Ok(())
 }
 
-/// What is wrong with the roles that a principal is to have.
+/// The errors in a list of roles.
 fn roles_error(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
@@ -236,19 +236,19 @@ fn roles_error(
 ) -> Result<Option<RequestError>, DatabaseError> {
     let wrong = |place: String, message: String| Ok(Some(invalid_field(&place, message)));
     if kind == PrincipalKind::Role && !roles.is_empty() {
-        return wrong("/roles".into(), "a role is not a member of roles".into());
+        return wrong("/roles".into(), "a role cannot be a member of roles".into());
     }
     if roles.len() > ROLES_MAX {
-        return wrong("/roles".into(), format!("has at most {ROLES_MAX}"));
+        return wrong("/roles".into(), format!("can have at most {ROLES_MAX}"));
     }
     let mut seen = HashSet::new();
     for (index, name) in roles.iter().enumerate() {
         if !seen.insert(name) {
-            return wrong(format!("/roles/{index}"), "is there twice".into());
+            return wrong(format!("/roles/{index}"), "is listed twice".into());
         }
         let found = rows.principal_by_name(workspace, name)?;
         if found.is_none_or(|found| found.kind != PrincipalKind::Role) {
-            return wrong(format!("/roles/{index}"), format!("there is no role {name:?}"));
+            return wrong(format!("/roles/{index}"), format!("role {name:?} not found"));
         }
     }
     Ok(None)
@@ -264,9 +264,9 @@ fn external_id_error(
     let known = rows.principals_by_external_id(workspace, external_id)?;
     let other = known.into_iter().find(|known| known.id != principal.id);
     Ok(other.map(|other| {
-        let message = format!("{} has the external_id {external_id:?} already", other.name);
+        let message = format!("{} already has the external_id {external_id:?}", other.name);
         Error::new(ErrorCode::NameTaken, message)
-            .hint("take it away there first, with an empty external_id")
+            .hint("remove it there first with an empty external_id")
             .into()
     }))
 }
@@ -328,7 +328,7 @@ fn write_deletion(
     };
     if let Some(owned) = describe_owned(tx.count_owned(workspace, id)?) {
         let refused = owner_needed(format!("{} owns {owned}", principal.name))
-            .hint("grant OWNERSHIP of them to somebody else, or delete them");
+            .hint("grant OWNERSHIP of them to another principal, or delete them");
         return Ok(Err(refused.into()));
     }
     let is_theirs = |reason: &WorkspaceOwner| reason.who.id == id || reason.grant.principal == id;
@@ -348,7 +348,7 @@ fn write_deletion(
     Ok(Ok(()))
 }
 
-/// Nobody stays a member of a name: a later role of that name would have them as members.
+/// Memberships end with the role: a later role of that name would have the old members.
 fn replace_role(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
@@ -367,7 +367,7 @@ fn replace_role(
     Ok(())
 }
 
-/// What would be nobody's. Documents are not here: they go when their time is over.
+/// The objects that would have no owner. Documents are not among them: they expire.
 fn describe_owned(owned: OwnedCounts) -> Option<String> {
     let kinds = [
         (owned.tools, "tool"),

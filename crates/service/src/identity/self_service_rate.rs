@@ -1,4 +1,4 @@
-//! How often somebody without rights may change what is their own: each change is a line of the audit
+//! How often a principal without rights may change its own keys and preferences: each change is a line of the audit
 //! log, which is kept for a long time, and a row besides.
 
 use crate::error::RequestError;
@@ -38,8 +38,8 @@ impl Service {
             return Ok(());
         }
         let message = format!(
-            "a principal that does not own its workspace changes its keys and preferences at most \
-             {CHANGES_MAX} times in an hour"
+            "limit of {CHANGES_MAX} changes of keys and preferences per hour exceeded (owners of \
+             the workspace have no limit)"
         );
         Err(Error::new(ErrorCode::RateExceeded, message).hint("try again later").into())
     }

@@ -1,4 +1,4 @@
-//! Tokens of the issuer that the operator trusts (RFC 9068): each says who somebody is, and no more.
+//! Tokens of the issuer that the operator trusts (RFC 9068): each identifies a principal, and no more.
 //!
 //! A token is believed when the issuer has signed it, for this server, and it is not over. How it
 //! must be signed follows from the issuer's key and never from the token. It is not passed on,
@@ -21,9 +21,9 @@ use types::{Error, ErrorCode};
 
 /// Several times what issuers make, and less than a request's headers may have.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
-/// What the clocks of two machines that are looked after differ by.
+/// Allowed clock skew.
 const LEEWAY: Duration = Duration::from_secs(30);
-/// What issuers call a token for a server; that of RFC 9068, and that of those who came before it.
+/// The `typ` of access tokens: that of RFC 9068, and the older one.
 const TOKEN_TYPES: [&str; 3] = ["at+jwt", "application/at+jwt", "jwt"];
 
 /// Whom a good token names, and until when.
@@ -35,48 +35,48 @@ pub(crate) struct TokenSubject {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TokenError {
-    #[error("it has more than {TOKEN_BYTES_MAX} bytes")]
+    #[error("it exceeds {TOKEN_BYTES_MAX} bytes")]
     TooLong,
-    #[error("it cannot be read")]
+    #[error("it is not a valid JWT")]
     Unreadable,
     #[error("it must be signed with RS256, ES256 or EdDSA")]
     Algorithm,
-    #[error("it is not a token for a server")]
+    #[error("its type is not an access token")]
     Kind,
-    #[error("it names no key that its issuer has")]
+    #[error("its key id is unknown to its issuer")]
     KeyUnknown,
-    #[error("it is not as its issuer has signed it")]
+    #[error("its signature is invalid")]
     Signature,
-    #[error("it has another issuer")]
+    #[error("its issuer (iss) is not the configured one")]
     Issuer,
-    #[error("it is for another server")]
+    #[error("its audience (aud) is not this server")]
     Audience,
-    #[error("it is over")]
+    #[error("it has expired")]
     Expired,
-    #[error("it is not good yet")]
+    #[error("it is not valid yet")]
     NotYetValid,
-    #[error("iss, aud, exp and sub must be there, and be what they should")]
+    #[error("the claims iss, aud, exp and sub are required and must have the right types")]
     Claims,
-    #[error("the keys of its issuer cannot be had")]
+    #[error("the keys of its issuer are unavailable")]
     Unreachable,
 }
 
 impl From<TokenError> for RequestError {
     fn from(refused: TokenError) -> Self {
-        let fault = match refused {
+        let error = match refused {
             TokenError::Unreachable => {
-                let message = format!("the token cannot be checked now: {refused}");
+                let message = format!("the access token cannot be verified now: {refused}");
                 Error::new(ErrorCode::AuthUnavailable, message)
-                    .hint("send it again later, or send an API key; the operator's log says more")
+                    .hint("retry later, or send an API key; the log of the server has the reason")
             }
             refused => {
-                let message = format!("the token is not one that is good here: {refused}");
+                let message = format!("invalid access token: {refused}");
                 Error::new(ErrorCode::AuthMissing, message).hint(
-                    "/.well-known/oauth-protected-resource says whose tokens are, and for what",
+                    "see /.well-known/oauth-protected-resource for the issuer and the audience",
                 )
             }
         };
-        fault.into()
+        error.into()
     }
 }
 
@@ -106,7 +106,7 @@ impl From<jsonwebtoken::errors::Error> for TokenError {
     }
 }
 
-/// All of a token that is looked at after its signature.
+/// The claims that are checked after the signature.
 #[derive(Deserialize)]
 struct Claims {
     sub: String,

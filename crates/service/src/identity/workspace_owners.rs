@@ -1,4 +1,4 @@
-//! Who owns a workspace, and that somebody always does.
+//! The owners of a workspace. A workspace always has one.
 
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
@@ -7,7 +7,7 @@ use db::{DatabaseError, Reader};
 use policy::Permit;
 use types::{Error, ErrorCode, Grant, ObjectRef, Principal, PrincipalKind, Privilege, WorkspaceId};
 
-/// One reason why somebody owns a workspace: a grant, and who has it, by themselves or by a role.
+/// One reason for the ownership of a workspace: a grant, and its holder, directly or through a role.
 #[derive(Debug)]
 pub(crate) struct WorkspaceOwner {
     pub(crate) grant: Grant,
@@ -15,7 +15,7 @@ pub(crate) struct WorkspaceOwner {
 }
 
 impl Service {
-    /// To decide who is in a workspace, and what they may.
+    /// Checks that the caller owns the workspace.
     pub(crate) fn require_owner(&self, caller: &Caller) -> Result<Permit, RequestError> {
         self.require_privilege(caller, Privilege::Ownership, ObjectRef::Workspace(caller.workspace))
     }
@@ -31,7 +31,7 @@ pub(crate) fn last_owner_error(
     let none_left = workspace_owners(rows, workspace)?.iter().all(is_taken_away);
     Ok(none_left.then(|| {
         owner_needed("the workspace would have no owner left")
-            .hint("grant OWNERSHIP of the workspace to somebody else first")
+            .hint("grant OWNERSHIP of the workspace to another principal first")
             .into()
     }))
 }

@@ -18,7 +18,7 @@ use types::{
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// The workspace of the first start. Whoever owns it runs the server, and may make others.
+/// The workspace of the first start. Its owners are the operators of the server, and may create others.
 const FIRST_WORKSPACE: &str = "default";
 const OWNER_NAME: &str = "owner";
 
@@ -38,7 +38,7 @@ struct InitialWorkspace {
     grant: Grant,
 }
 
-/// A new workspace, with the key of its owner, which is shown this once.
+/// A new workspace with the key of its owner, which only this response contains.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct NewWorkspace {
     pub workspace: Workspace,
@@ -48,7 +48,7 @@ pub struct NewWorkspace {
 }
 
 impl NewWorkspace {
-    /// As it can be shown again.
+    /// The view without the secret.
     pub fn without_secret(&self) -> Self {
         Self { key: self.key.without_secret(), ..self.clone() }
     }
@@ -153,14 +153,14 @@ impl Service {
         Ok(first.map(|workspace| workspace.id))
     }
 
-    /// Whoever owns the first workspace runs the server.
+    /// Owners of the first workspace are the operators of the server.
     pub fn require_operator(&self, caller: &Caller) -> Result<(), RequestError> {
         let here = self.first_workspace()? == Some(caller.workspace);
         let owner = self.owner_filter(caller)?.is_none();
         if here && owner {
             return Ok(());
         }
-        Err(Error::new(ErrorCode::GrantMissing, "only the operator of this server may do that")
+        Err(Error::new(ErrorCode::GrantMissing, "only the operator of this server may do this")
             .hint("use a key of an owner of the first workspace")
             .into())
     }

@@ -1,4 +1,4 @@
-//! What a run of an agent has to work with: its model's instructions and the tools that it may call.
+//! Resolves an agent for a run: the instructions of its model and the tools that it may call.
 
 use crate::catalog::agents::read_specification;
 use crate::catalog::specification::{CodeExecution, Orchestration};
@@ -14,7 +14,7 @@ pub struct ResolvedAgent {
     pub orchestration: Orchestration,
     pub code_execution: CodeExecution,
     pub tools: Vec<OfferedTool>,
-    /// What the specification names and the run does not get, in sentences.
+    /// Parts of the specification that are not available to the run, in sentences.
     pub warnings: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ impl Service {
         let found = self.db.read(|rows| rows.agent(workspace, id))?;
         let agent = found.ok_or_else(|| not_found("agent", id))?;
         if self.permit(workspace, &caller.principal, Privilege::Usage, object)?.is_none() {
-            // Whoever sees it is told what is missing.
+            // A caller who may see the agent learns what is missing.
             self.visible_agent(caller, id)?;
             return Err(missing_privilege(Privilege::Usage, object));
         }
@@ -65,7 +65,7 @@ impl Service {
         })
     }
 
-    /// Those that may be called; why others may not is a warning.
+    /// The tools that may be called; each other tool is a warning with the reason.
     fn attached_tools(
         &self,
         caller: &Caller,
@@ -84,7 +84,7 @@ impl Service {
                 policy::effective_action(tool.approval_action, Some(binding.approval_action));
             if self.permit(workspace, &run_as, Privilege::Usage, object)?.is_none() {
                 let (tool, who) = (&tool.name, &run_as.name);
-                warnings.push(format!("the tool {tool:?} is not offered: {who} may not use it"));
+                warnings.push(format!("tool {tool:?} is not available: {who} may not use it"));
             } else if action != ApprovalAction::Deny {
                 tools.push(tool);
             }

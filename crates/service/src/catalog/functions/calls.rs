@@ -37,10 +37,10 @@ pub struct FunctionCallRequest {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct FunctionCallQuery {
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl Service {
         call.map(|call| (call, execution)).ok_or_else(no_call)
     }
 
-    /// What it has returned, once it has.
+    /// The return value of a finished call.
     pub async fn function_response(
         &self,
         caller: &Caller,
@@ -119,20 +119,20 @@ impl Service {
                 response: execution.value.unwrap_or_default(),
             }),
             FunctionCallStatus::Running => {
-                let message = format!("call {id} runs, and has not returned anything yet");
-                Err(Error::new(ErrorCode::ResponsePending, message).hint("ask again").into())
+                let message = format!("call {id} is still running");
+                Err(Error::new(ErrorCode::ResponsePending, message).hint("retry later").into())
             }
             FunctionCallStatus::Failed | FunctionCallStatus::Timeout => {
                 let why = call.error.map(|error| format!(": {}", error.message));
-                let message = format!("call {id} has returned nothing{}", why.unwrap_or_default());
+                let message = format!("call {id} has no response{}", why.unwrap_or_default());
                 Err(Error::new(ErrorCode::ObjectNotFound, message)
-                    .hint("its error and its logs say more")
+                    .hint("check its error and its logs")
                     .into())
             }
         }
     }
 
-    /// What it has printed, of one that runs so far: the first lines, if there are very many.
+    /// The output, of a running call so far: the first lines, if there are very many.
     pub async fn function_logs(
         self: &Arc<Self>,
         caller: &Caller,
@@ -170,7 +170,7 @@ impl Service {
     }
 }
 
-/// What a function has printed, in whole lines of each stream, in the order in which they began.
+/// The output of a function in whole lines of each stream, in the order of their starts.
 struct FunctionLog {
     started: DateTime<Utc>,
     lines: Vec<LogLine>,

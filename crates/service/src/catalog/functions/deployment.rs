@@ -1,6 +1,6 @@
 //! Deploying: the environment is made first, and only then does the function serve.
 //!
-//! While it is made, its row says so, so that nobody takes the environment away and the next start
+//! While it is made, its row says so, so that its environment is not removed and the next start
 //! knows what the last stop has interrupted. Of two deployments of one function the later one counts.
 
 use super::package::{ENVIRONMENT_PREFIX, FunctionPackage, FunctionRequest};
@@ -45,7 +45,7 @@ pub struct DeploymentHandle {
 }
 
 impl DeploymentHandle {
-    /// Waits for it. It goes on, too, if nobody does.
+    /// Waits for the deployment, which continues if the caller does not wait.
     pub async fn wait(self) -> Result<Function, RequestError> {
         match self.task {
             None => Ok(self.function),
@@ -59,7 +59,7 @@ impl DeploymentHandle {
     }
 }
 
-/// What will serve once its environment is there.
+/// The deployment that will serve when its environment is built.
 struct PendingDeployment {
     workspace: WorkspaceId,
     id: FunctionId,
@@ -71,12 +71,12 @@ struct PendingDeployment {
     entry: NewAuditEntry,
 }
 
-/// Where a deployment is written.
+/// The row that a deployment is written to.
 enum FunctionWrite {
     /// Over this function, if it is still the same: author, owner and source belong together, and another
     /// deployment or a new owner may have come in between.
     Replace(Box<Function>),
-    /// As a new function with this owner.
+    /// A new function with this owner.
     Create(Grant),
 }
 
@@ -97,7 +97,7 @@ impl Service {
         }
         let package = run_blocking(move || FunctionPackage::read(request)).await??;
         let (workspace, integrations) = (caller.workspace, &package.settings.integrations);
-        self.check_named_integrations(caller, "who deploys it", integrations)?;
+        self.check_named_integrations(caller, "the principal who deploys it", integrations)?;
         let deployment = self.new_deployment(workspace, &package, caller.id())?;
         let (service, caller) = (Arc::clone(self), caller.clone());
         run_to_completion(async move {
@@ -156,7 +156,7 @@ impl Service {
             before.clone().unwrap_or_else(|| new_function(caller, package.settings.name, now));
         let object = ObjectRef::Function(function.id);
         let entry = caller.audit_entry("function.deploy", object, &function.name);
-        // From here on nobody removes the environment that this one will use.
+        // From here on the environment that this deployment will use is not removed.
         let turn = self.function_environments.lock().await;
         let is_missing = self.engine.check_environment(&deployment.environment).is_err();
         let has_packages = package.build_request.is_some();
@@ -235,7 +235,7 @@ impl Service {
         let environment = deployment.environment.clone();
         let made = match self.engine.add_environment(order, |_| {}).await {
             Ok(_) => self.check_packages(workspace, &environment).await,
-            Err(fault) => Err(fault),
+            Err(error) => Err(error),
         };
         let failure = made.clone().err();
         let written = loop {
@@ -248,13 +248,14 @@ impl Service {
                 write_deployment_outcome(tx, workspace, id, begun_at, &entry, |function| match made
                 {
                     Ok(()) => (as_ready(function, deployment, now), Some(source)),
-                    Err(fault) => (as_failed(function, fault, now), None),
+                    Err(error) => (as_failed(function, error, now), None),
                 })
             });
             match written.await {
                 Ok(written) => break written,
                 Err(error) => {
-                    tracing::error!(function = %id, %error, "its deployment will be written down later");
+                    tracing::error!(function = %id, %error, "the result of the deployment will be \
+                                                             stored later");
                     sleep(RETRY_DELAY).await;
                 }
             }
@@ -268,9 +269,9 @@ impl Service {
                 self.release_replaced(Some(&before), &function).await;
                 Ok(function)
             }
-            Some(fault) => {
+            Some(error) => {
                 self.release_environment(&environment).await;
-                Err(fault)
+                Err(error)
             }
         }
     }
@@ -293,7 +294,7 @@ impl Service {
         }
     }
 
-    /// What a function has used and uses no longer.
+    /// Removes environments that a function no longer uses.
     async fn release_replaced(&self, before: Option<&Function>, now: &Function) {
         let used: Vec<String> = before.map(used_environments).unwrap_or_default();
         let uses = used_environments(now);
@@ -311,15 +312,17 @@ impl Service {
         match self.db.read(|rows| rows.is_environment_of_function(name)) {
             Ok(true) => {}
             Ok(false) => {
-                if let Err(fault) = self.engine.remove_environment(name).await {
-                    tracing::warn!(environment = name, error = %fault, "it was not removed");
+                if let Err(error) = self.engine.remove_environment(name).await {
+                    tracing::warn!(environment = name, %error, "removing the environment \
+                                                                        of a function failed");
                 }
             }
-            Err(error) => tracing::warn!(environment = name, %error, "it was not removed"),
+            Err(error) => tracing::warn!(environment = name, %error, "removing the environment of \
+                                                                      a function failed"),
         }
     }
 
-    /// What was being deployed when the server stopped is not, and says so.
+    /// Marks deployments that the last stop of the server interrupted as failed.
     pub(crate) async fn mark_interrupted_deployments(&self) -> Result<(), DatabaseError> {
         for (workspace, function) in self.db.read(|rows| rows.deploying_functions())? {
             let environment = function.preparing.clone();
@@ -362,7 +365,7 @@ fn place_function(
     Ok(Ok(()))
 }
 
-/// The function before and after, unless it was deployed anew or deleted meanwhile.
+/// The function before and after, unless it was deployed again or deleted in the meantime.
 fn write_deployment_outcome(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
@@ -379,7 +382,7 @@ fn write_deployment_outcome(
     Ok(Some((before, after)))
 }
 
-/// Those that it uses, and will use.
+/// The environments that it uses and will use.
 pub(super) fn used_environments(function: &Function) -> Vec<String> {
     let used = function.deployed.as_ref().map(|deployed| deployed.environment.clone());
     used.into_iter().chain(function.preparing.clone()).collect()
@@ -425,10 +428,10 @@ fn as_ready(function: Function, deployment: Deployment, now: DateTime<Utc>) -> F
     }
 }
 
-fn as_failed(function: Function, fault: Error, now: DateTime<Utc>) -> Function {
+fn as_failed(function: Function, error: Error, now: DateTime<Utc>) -> Function {
     Function {
         status: FunctionStatus::Failed,
-        error: Some(fault),
+        error: Some(error),
         preparing: None,
         preparing_integrations: Vec::new(),
         updated_at: now,
@@ -457,7 +460,10 @@ fn check_package_policy(
         .map_err(|refused| denied(refused.to_string()))?;
     let other = named.iter().find_map(|(name, version)| {
         let pinned = policy.pins.get(name).filter(|pinned| pinned != version)?;
-        Some(format!("{name} {version} is chosen, and this workspace pins {name} to {pinned}"))
+        Some(format!(
+            "{name} resolves to {version}, and the package policy of this workspace pins \
+                      it to {pinned}"
+        ))
     });
     other.map_or(Ok(()), |message| Err(denied(message)))
 }
@@ -468,27 +474,30 @@ fn not_listed(package: &PackageName) -> Error {
          PYTHON_PACKAGES_WHITELIST_IMPORT"
     );
     Error::new(ErrorCode::ImportDenied, message)
-        .hint("do without it, or ask the operator to list it")
+        .hint("remove it, or ask the operator to add it to the list")
 }
 
 fn changed_meanwhile(function: &Function) -> RequestError {
-    let message =
-        format!("the function {:?} was changed while it was being deployed", function.name);
-    Error::new(ErrorCode::ObjectInUse, message).hint("look at it, and deploy it again").into()
+    let message = format!("function {:?} was changed during its deployment", function.name);
+    Error::new(ErrorCode::ObjectInUse, message)
+        .hint("check its current version, then deploy it again")
+        .into()
 }
 
 fn too_many() -> RequestError {
-    let message = format!("a workspace has at most {FUNCTIONS_MAX} functions");
-    Error::new(ErrorCode::QuotaExceeded, message).hint("delete one that is no longer needed").into()
+    let message = format!("limit of {FUNCTIONS_MAX} functions in this workspace reached");
+    Error::new(ErrorCode::QuotaExceeded, message)
+        .hint("delete a function that is no longer needed")
+        .into()
 }
 
 fn superseded() -> Error {
-    let message = "the function was deployed anew or deleted meanwhile";
-    Error::new(ErrorCode::ObjectNotFound, message).hint("look at what it is now")
+    let message = "the function was deployed again or deleted in the meantime";
+    Error::new(ErrorCode::ObjectNotFound, message).hint("check its current version")
 }
 
 fn interrupted() -> Error {
-    let message = "the server stopped while it was deployed";
+    let message = "the server stopped during the deployment";
     Error::new(ErrorCode::ExecutionInterrupted, message).hint("deploy it again")
 }
 
@@ -580,7 +589,7 @@ mod tests {
         as_ready(before.clone(), deployment, Utc::now())
     }
 
-    /// Both have read what is there before either has written.
+    /// Both have read the current state before either has written.
     #[tokio::test]
     async fn t150_of_two_deployments_at_once_one_is_refused_and_nothing_of_it_is_kept() {
         let world = World::new().await;
@@ -625,7 +634,7 @@ mod tests {
         assert_eq!(late, Some(ErrorCode::ObjectInUse));
         assert_eq!(world.serves(id), (bob, bob, b"of bob".to_vec()));
 
-        // The harmless twin: whoever reads it again deploys.
+        // The harmless twin: a caller who reads it again can deploy.
         assert_eq!(world.place(&by(ann, &given), "of ann", taken(&given)).await, None);
         assert_eq!(world.serves(id), (ann, bob, b"of ann".to_vec()));
     }

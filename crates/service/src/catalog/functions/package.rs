@@ -1,4 +1,4 @@
-//! What somebody deploys: a folder of files, read and checked before anything is kept.
+//! The package of a function: a folder of files, read and checked before anything is stored.
 
 use crate::catalog::tool_definition::{details, invalid_tool};
 use crate::data::staging::hex;
@@ -27,16 +27,16 @@ const REQUIREMENTS: &str = "requirements.txt";
 const SETTINGS: &str = "function.toml";
 /// 96 bits of what an environment is made from: those of equal content are one.
 const ENVIRONMENT_HEX: usize = 24;
-/// How the names of environments begin that were made for functions.
+/// The prefix of the names of environments of functions.
 pub(crate) const ENVIRONMENT_PREFIX: &str = "fn-";
 
-/// A function as it is deployed: a folder with `handler.py`, which has a function `handle`.
+/// The deployment of a function: a folder with `handler.py`, which has a function `handle`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionRequest {
-    /// How it is called; goes before what `function.toml` says.
+    /// The name; overrides `function.toml`.
     pub name: Option<String>,
-    /// `handler.py`, further modules and data, and if need be `requirements.txt` and `function.toml`.
+    /// `handler.py`, further modules and data, and optionally `requirements.txt` and `function.toml`.
     #[serde(deserialize_with = "objects")]
     pub files: Vec<FunctionSource>,
 }
@@ -53,7 +53,7 @@ pub struct FunctionSource {
 }
 
 impl FunctionRequest {
-    /// How it will be called, as far as that can be told before it is read.
+    /// The name, as far as it is known before the package is read.
     pub(super) fn declared_name(&self) -> Option<String> {
         self.name.clone().or_else(|| {
             let settings = self.files.iter().find(|file| file.name == SETTINGS)?;
@@ -101,11 +101,15 @@ impl FunctionPackage {
             settings.name = name;
         }
         if settings.name.is_empty() {
-            return Err(invalid_field("/name", "is missing: give it here, or in function.toml"));
+            return Err(invalid_field(
+                "/name",
+                "is required: pass it here, or set it in function.toml",
+            ));
         }
         names::check_name("/name", &settings.name)?;
         if settings.description.chars().count() > DESCRIPTION_CHARS_MAX {
-            let message = format!("description has at most {DESCRIPTION_CHARS_MAX} characters");
+            let message =
+                format!("description can have at most {DESCRIPTION_CHARS_MAX} characters");
             return Err(invalid_field(&file_pointer(SETTINGS), message));
         }
         let order = files.build_request(&settings)?;
@@ -121,16 +125,16 @@ impl FunctionPackage {
 impl FunctionFiles {
     fn validate(sources: Vec<FunctionSource>) -> Result<Self, RequestError> {
         if sources.len() > FILES_MAX {
-            return Err(invalid_field("/files", format!("has at most {FILES_MAX} files")));
+            return Err(invalid_field("/files", format!("can have at most {FILES_MAX} files")));
         }
         let mut files = BTreeMap::new();
         for (index, source) in sources.into_iter().enumerate() {
             let path = format!("/files/{index}");
             let name = source.name.clone();
             engine::check_file_name(&name)
-                .map_err(|fault| field_error(&format!("{path}/name"), fault))?;
+                .map_err(|error| field_error(&format!("{path}/name"), error))?;
             if files.insert(name, source.bytes(&path)?).is_some() {
-                return Err(invalid_field(&format!("{path}/name"), "stands there twice"));
+                return Err(invalid_field(&format!("{path}/name"), "is listed twice"));
             }
         }
         let inside = |name: &String| {
@@ -141,10 +145,7 @@ impl FunctionFiles {
             return Err(invalid_field("/files", format!("{both} is both a file and a folder")));
         }
         if files.values().map(Vec::len).sum::<usize>() > BYTES_MAX {
-            return Err(invalid_field(
-                "/files",
-                format!("have at most {BYTES_MAX} bytes together"),
-            ));
+            return Err(invalid_field("/files", format!("exceed {BYTES_MAX} bytes in total")));
         }
         Ok(Self(files))
     }
@@ -154,7 +155,7 @@ impl FunctionFiles {
         let Some(source) = self.0.get(HANDLER) else {
             return Err(invalid_field(
                 "/files",
-                format!("{HANDLER} is missing, with a function handle"),
+                format!("{HANDLER} with a function `handle` is required"),
             ));
         };
         let checked = PythonSource::from_bytes(source).map_err(|problem| vec![problem]);
@@ -164,7 +165,8 @@ impl FunctionFiles {
 
     fn text(&self, name: &str) -> Result<&str, RequestError> {
         let bytes = self.0.get(name).map_or(&[][..], Vec::as_slice);
-        std::str::from_utf8(bytes).map_err(|_| invalid_field(&file_pointer(name), "is not UTF-8"))
+        std::str::from_utf8(bytes)
+            .map_err(|_| invalid_field(&file_pointer(name), "is not valid UTF-8"))
     }
 
     fn settings(&self) -> Result<FunctionSettings, RequestError> {
@@ -259,9 +261,9 @@ impl FunctionSource {
         match (self.text, self.base64) {
             (Some(text), None) => Ok(text.into_bytes()),
             (None, Some(text)) => STANDARD.decode(text).map_err(|error| {
-                invalid_field(&format!("{path}/base64"), format!("is not base64: {error}"))
+                invalid_field(&format!("{path}/base64"), format!("is not valid base64: {error}"))
             }),
-            _ => Err(invalid_field(path, "has exactly one of text and base64")),
+            _ => Err(invalid_field(path, "requires exactly one of text and base64")),
         }
     }
 }
@@ -292,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_folder_is_read_whole_or_refused_by_its_place() {
-        assert_eq!(refusal(&[]), "/files: handler.py is missing, with a function handle");
+        assert_eq!(refusal(&[]), "/files: handler.py with a function `handle` is required");
         let refused = read(&[(HANDLER, "\ndef handel(data): ...")]).unwrap_err();
         assert_eq!(refused.error.message, "Function 'handle' not found.");
         let detail = &refused.details[0];

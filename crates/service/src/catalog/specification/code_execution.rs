@@ -14,7 +14,7 @@ const VOLUMES: &str = "volumes";
 
 /// The package index, as others call it and as it is called here.
 const PYPI: [&str; 2] = ["SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY", "PYPI"];
-/// Where volumes are seen by code.
+/// The directory of volumes inside a sandbox.
 const VOLUMES_ROOT: &str = "/mnt";
 /// Each is a mount of every sandbox of the agent.
 const VOLUMES_MAX: usize = 16;
@@ -54,8 +54,9 @@ impl CodeExecutionSection {
                 REPOSITORIES => section.installs = repositories(&path, value, warnings)?,
                 VOLUMES => section.volumes = volumes(&path, value)?,
                 INTEGRATIONS => section.integrations = integrations(&path, value)?,
-                other => warnings
-                    .push(format!("tool_resources.code_execution.{other} is not known here")),
+                other => {
+                    warnings.push(format!("unknown key tool_resources.code_execution.{other}"))
+                }
             }
         }
         Ok(Some(section))
@@ -63,7 +64,7 @@ impl CodeExecutionSection {
 }
 
 fn text<'a>(path: &str, value: &'a Value) -> Result<&'a str, RequestError> {
-    value.as_str().ok_or_else(|| invalid_field(path, "must be a name, as text"))
+    value.as_str().ok_or_else(|| invalid_field(path, "must be a name (a string)"))
 }
 
 fn list<'a>(path: &str, value: &'a Value) -> Result<&'a Vec<Value>, RequestError> {
@@ -80,19 +81,19 @@ fn repositories(
         let path = format!("{path}/{index}");
         let name = text(&path, name)?;
         if !PYPI.contains(&identifier(name).as_str()) {
-            let message = format!("there is no repository {name:?}; {} is one", PYPI[0]);
+            let message = format!("unknown repository {name:?}; use {}", PYPI[0]);
             return Err(invalid_field(&path, message));
         }
     }
     if !names.is_empty() {
         warnings.push(format!(
-            "{REPOSITORIES}: code of this agent can install any package that is published there"
+            "{REPOSITORIES}: code of this agent can install every package of this repository"
         ));
     }
     Ok(!names.is_empty())
 }
 
-/// As identifiers of the platform are compared: in upper case, but for what stands in quotes.
+/// Compares identifiers as the platform does: in upper case, unless quoted.
 fn identifier(name: &str) -> String {
     let part = |part: &str| match part.strip_prefix('"').and_then(|part| part.strip_suffix('"')) {
         Some(quoted) => quoted.to_owned(),
@@ -104,18 +105,21 @@ fn identifier(name: &str) -> String {
 fn integrations(path: &str, value: &Value) -> Result<Vec<String>, RequestError> {
     let list = list(path, value)?;
     if list.len() > INTEGRATIONS_MAX {
-        return Err(invalid_field(path, format!("has at most {INTEGRATIONS_MAX} integrations")));
+        return Err(invalid_field(
+            path,
+            format!("can have at most {INTEGRATIONS_MAX} integrations"),
+        ));
     }
     let names = list.iter().enumerate();
     names.map(|(index, name)| text(&format!("{path}/{index}"), name).map(str::to_owned)).collect()
 }
 
-/// Where the specification names an integration.
+/// The place of an integration in the specification.
 pub(super) fn integration_path(index: usize) -> String {
     specification_pointer(&format!("/tool_resources/{CODE_EXECUTION}/{INTEGRATIONS}/{index}"))
 }
 
-/// Where the specification names a volume.
+/// The place of a volume in the specification.
 pub(super) fn volume_path(index: usize) -> String {
     specification_pointer(&format!("/tool_resources/{CODE_EXECUTION}/{VOLUMES}/{index}"))
 }
@@ -123,7 +127,7 @@ pub(super) fn volume_path(index: usize) -> String {
 fn volumes(path: &str, value: &Value) -> Result<Vec<VolumeGrant>, RequestError> {
     let list = list(path, value)?;
     if list.len() > VOLUMES_MAX {
-        return Err(invalid_field(path, format!("has at most {VOLUMES_MAX} volumes")));
+        return Err(invalid_field(path, format!("can have at most {VOLUMES_MAX} volumes")));
     }
     let mut volumes: Vec<VolumeGrant> = Vec::new();
     for (index, value) in list.iter().enumerate() {
@@ -135,11 +139,11 @@ fn volumes(path: &str, value: &Value) -> Result<Vec<VolumeGrant>, RequestError> 
             one.starts_with(other) || other.starts_with(one)
         });
         if let Some(other) = clash {
-            let message = format!("{} and {} lie in each other", volume.path, other.path);
+            let message = format!("paths {} and {} overlap", volume.path, other.path);
             return Err(invalid_field(&path, message));
         }
         if volumes.iter().any(|other| other.name == volume.name) {
-            return Err(invalid_field(&path, format!("the volume {:?} stands twice", volume.name)));
+            return Err(invalid_field(&path, format!("volume {:?} is listed twice", volume.name)));
         }
         volumes.push(volume);
     }
@@ -153,16 +157,16 @@ fn volume(path: &str, value: &Value) -> Result<VolumeGrant, RequestError> {
     if let Some(odd) = keys.keys().find(|key| !["name", "access", "path"].contains(&key.as_str())) {
         return Err(invalid_field(
             &format!("{path}/{odd}"),
-            "a volume has a name, an access and a path",
+            "allowed keys of a volume are name, access and path",
         ));
     }
     let field = |key: &str| keys.get(key).map(|value| text(&format!("{path}/{key}"), value));
-    let name = field("name").unwrap_or_else(|| Err(invalid_field(path, "needs a name")))?;
+    let name = field("name").unwrap_or_else(|| Err(invalid_field(path, "requires a name")))?;
     let access =
-        match field("access").unwrap_or_else(|| Err(invalid_field(path, "needs an access")))? {
+        match field("access").unwrap_or_else(|| Err(invalid_field(path, "requires an access")))? {
             "read" => VolumeAccess::Read,
             "write" => VolumeAccess::Write,
-            _ => return Err(invalid_field(&format!("{path}/access"), "is read or write")),
+            _ => return Err(invalid_field(&format!("{path}/access"), "must be read or write")),
         };
     let place = field("path").transpose()?.map(str::to_owned);
     let place = place.unwrap_or_else(|| format!("{VOLUMES_ROOT}/{name}"));

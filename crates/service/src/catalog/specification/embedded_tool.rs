@@ -13,19 +13,19 @@ const DEFINITION: [&str; 2] = ["type", "configuration"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EmbeddedTool {
-    /// Where it stands, as a JSON pointer.
+    /// Its place, as a JSON pointer.
     pub(super) path: String,
     pub(crate) contract: Arc<contract::CodeTool>,
-    /// As its author wrote it.
+    /// The original text of the author.
     pub(crate) definition: Map<String, Value>,
-    /// Where it runs; the usual environment if absent.
+    /// Its environment; default: the environment `default`.
     pub(crate) environment: Option<String>,
-    /// Whoever has the agent called is asked before, unless the specification says otherwise.
+    /// Its calls need an approval, unless the specification says otherwise.
     pub(crate) approval_action: ApprovalAction,
 }
 
 impl EmbeddedTool {
-    /// What a contract is made of.
+    /// The input of the contract.
     pub(super) fn without_extensions(entry: &Value) -> Value {
         let fields = entry.as_object().into_iter().flatten();
         let others = fields.filter(|(key, _)| !EXTENSION_FIELDS.contains(&key.as_str()));
@@ -44,7 +44,7 @@ impl EmbeddedTool {
         let approval_action = match entry.get("approval_action") {
             None | Some(Value::Null) => ApprovalAction::Review,
             Some(action) => ApprovalAction::deserialize(action).map_err(|_| {
-                invalid_field(&format!("{path}/approval_action"), "is allow, deny or review")
+                invalid_field(&format!("{path}/approval_action"), "must be allow, deny or review")
             })?,
         };
         let environment = match entry.get("environment") {

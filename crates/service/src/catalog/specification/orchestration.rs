@@ -1,15 +1,15 @@
-//! How the model of an agent is asked: its name, its instructions, its skills and its budget.
+//! Settings of an agent's model: its name, its instructions, its skills and its budget.
 
 use super::specification_pointer;
 use crate::error::{RequestError, invalid_field};
 use serde_json::{Map, Value};
 
 const SKILLS_MAX: usize = 50;
-/// What a run has at most, whatever its budget says. Each may call several tools.
+/// The upper bounds of a run, whatever its budget says. Each may call several tools.
 pub const ROUNDS_MAX: u32 = 100;
-/// Nobody waits longer for an answer.
+/// Callers do not wait longer for an answer.
 pub const SECONDS_MAX: u64 = 60 * 60;
-/// What a budget is made of, and the most of each.
+/// The parts of a budget and their maximum.
 const BUDGET: [(&str, Option<u64>); 3] =
     [("rounds", Some(ROUNDS_MAX as u64)), ("tokens", None), ("seconds", Some(SECONDS_MAX))];
 
@@ -23,7 +23,7 @@ pub enum ToolChoice {
     Tools(Vec<String>),
 }
 
-/// What is absent is as the server has it.
+/// Absent fields have the defaults of the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Orchestration {
     /// `provider/model`.
@@ -38,7 +38,7 @@ pub struct Orchestration {
 }
 
 impl Orchestration {
-    /// What it asks for and will not get is a warning.
+    /// Unsupported parts are warnings.
     pub(super) fn read(
         root: &Map<String, Value>,
         warnings: &mut Vec<String>,
@@ -58,7 +58,7 @@ impl Orchestration {
     }
 }
 
-/// What a run may use.
+/// The budget of a run.
 struct BudgetSection<'a> {
     path: &'static str,
     values: &'a Map<String, Value>,
@@ -72,7 +72,7 @@ impl BudgetSection<'_> {
                 Some(number) if number > 0 => Ok(Some(number)),
                 _ => {
                     let path = specification_pointer(&format!("{}/{key}", self.path));
-                    Err(invalid_field(&path, "must be a number above zero"))
+                    Err(invalid_field(&path, "must be a positive number"))
                 }
             },
         }
@@ -81,9 +81,9 @@ impl BudgetSection<'_> {
     fn warnings(&self) -> Vec<String> {
         let odd = |(key, value): (&String, &Value)| match BUDGET.iter().find(|known| known.0 == key)
         {
-            None => Some(format!("budget.{key} is not known here; rounds, tokens and seconds are")),
+            None => Some(format!("unknown key budget.{key}; use rounds, tokens and seconds")),
             Some((_, Some(most))) if value.as_u64().is_some_and(|number| number > *most) => {
-                Some(format!("budget.{key} is {value}, and a run has at most {most}"))
+                Some(format!("budget.{key} is {value}; the limit of a run is {most}"))
             }
             Some(_) => None,
         };
@@ -91,7 +91,7 @@ impl BudgetSection<'_> {
     }
 }
 
-/// As others write it below `orchestration`, or on its own.
+/// Below `orchestration`, or at the top level.
 fn budget(root: &Map<String, Value>) -> Result<Option<BudgetSection<'_>>, RequestError> {
     let below = root.get("orchestration").and_then(|value| value.get("budget"));
     let found = below.map(|value| ("/orchestration/budget", value));
@@ -130,7 +130,7 @@ fn instructions(root: &Map<String, Value>) -> Result<String, RequestError> {
                 Value::Array(_) => Ok(String::new()),
                 _ => Err(invalid_field(
                     &specification_pointer(&format!("/instructions/{key}")),
-                    "must be text",
+                    "must be a string",
                 )),
             };
             let parts = parts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
@@ -139,7 +139,7 @@ fn instructions(root: &Map<String, Value>) -> Result<String, RequestError> {
         }
         Some(_) => Err(invalid_field(
             &specification_pointer("/instructions"),
-            "must be text, or a mapping of texts",
+            "must be a string, or a mapping of strings",
         )),
     }
 }
@@ -151,7 +151,7 @@ fn skills(root: &Map<String, Value>) -> Result<Vec<String>, RequestError> {
         Some(Value::Array(_)) => {
             return Err(invalid_field(
                 &specification_pointer("/skills"),
-                format!("has at most {SKILLS_MAX} skills"),
+                format!("can have at most {SKILLS_MAX} skills"),
             ));
         }
         Some(_) => {
@@ -178,7 +178,7 @@ fn tool_choice(root: &Map<String, Value>) -> Result<ToolChoice, RequestError> {
     let wrong = || {
         invalid_field(
             &specification_pointer("/tool_choice"),
-            "is auto, required, or tool with a list of names",
+            "must be auto, required, or tool with a list of names",
         )
     };
     let Some(choice) = root.get("tool_choice").filter(|choice| !choice.is_null()) else {
@@ -242,10 +242,10 @@ mod tests {
             parse_specification(&format!("budget: {{{budget}}}")).unwrap().warnings(&[]).join("; ")
         };
         assert_eq!(warnings("rounds: 100, tokens: 1000000000, seconds: 3600"), "");
-        let expected = "budget.round is not known here; rounds, tokens and seconds are";
+        let expected = "unknown key budget.round; use rounds, tokens and seconds";
         assert_eq!(warnings("round: 3"), expected);
-        let expected = "budget.rounds is 101, and a run has at most 100; \
-                        budget.seconds is 3601, and a run has at most 3600";
+        let expected = "budget.rounds is 101; the limit of a run is 100; budget.seconds is 3601; \
+                        the limit of a run is 3600";
         assert_eq!(warnings("rounds: 101, seconds: 3601"), expected);
     }
 

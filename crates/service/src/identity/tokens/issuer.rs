@@ -1,4 +1,4 @@
-//! Whose tokens are taken, and what they must be for, as the operator says it.
+//! The trusted issuer of tokens and the required audience, as the operator configures them.
 
 use egress::FetchException;
 use url::{Host, Url};
@@ -6,7 +6,7 @@ use url::{Host, Url};
 /// An authorization server that can be asked for its keys.
 #[derive(Debug, Clone)]
 pub struct Issuer {
-    /// As tokens must have it, letter by letter.
+    /// The exact `iss` of tokens.
     name: String,
     url: Url,
     audience: String,
@@ -16,9 +16,9 @@ pub struct Issuer {
 
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
-    #[error("`{0}` is not a URL; write it as https://login.example.org")]
+    #[error("`{0}` is not a URL; use one such as https://login.example.org")]
     Unreadable(String),
-    #[error("`{0}` must begin with https; http is for this machine only")]
+    #[error("`{0}` must start with https; http is allowed only for this machine")]
     Insecure(String),
     #[error("`{0}` must not have a query, a fragment or a password")]
     Parts(String),
@@ -62,7 +62,7 @@ impl Issuer {
         self.exception.clone()
     }
 
-    /// Where it tells about itself, as OpenID Connect has it, and as RFC 8414 has it.
+    /// The URLs of its metadata by OpenID Connect and by RFC 8414.
     pub(super) fn metadata_urls(&self) -> [Url; 2] {
         let path = self.url.path().trim_end_matches('/');
         let at = |path: String| {
@@ -90,7 +90,7 @@ fn parse_url(text: &str) -> Result<Url, IssuerError> {
     Ok(url)
 }
 
-/// Whether nobody between here and there can change what it says.
+/// Whether its responses cannot be changed on the network: HTTPS, or this machine.
 pub(super) fn is_secure(url: &Url) -> bool {
     let here = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",

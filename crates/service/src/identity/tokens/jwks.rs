@@ -1,7 +1,7 @@
 //! The keys of an issuer: where they are is asked of it, and what they are is remembered for a while.
 //!
 //! What it answers is bounded in bytes and time, and a redirect is no answer. A key that is not
-//! known is asked for, but not more often than now and then, whoever shows what. Without an answer
+//! known is asked for, but at a bounded rate, whatever tokens are sent. Without an answer
 //! that is recent enough there is no key.
 
 use super::issuer::{Issuer, is_secure};
@@ -44,9 +44,9 @@ enum KeyFetchError {
     Fetch { url: Url, source: FetchError },
     #[error("{url}: {source}")]
     Unreadable { url: Url, source: serde_json::Error },
-    #[error("it calls itself {0:?}, which is not how it was named with --oauth-issuer")]
+    #[error("its metadata names the issuer {0:?}, which differs from --oauth-issuer")]
     IssuerMismatch(String),
-    #[error("its keys are at {0:?}, which is not asked: only https is, and http on this machine")]
+    #[error("its jwks_uri is {0:?}; only https is allowed, and http on this machine")]
     Insecure(String),
 }
 
@@ -106,7 +106,7 @@ impl KeySetCache {
         if let Some(key) = self.cached().find(kid, algorithm, Instant::now()) {
             return Ok(key);
         }
-        // Whoever hangs up meanwhile has still asked, and the next one waits for the pause.
+        // A caller who disconnects has still caused a fetch, and the next one waits for the pause.
         let (ring, kid) = (Arc::clone(self), kid.to_owned());
         let found = tokio::spawn(async move { ring.find_or_refresh(&kid, algorithm).await });
         found.await.unwrap_or(Err(MissingKey::Unreachable))
@@ -119,7 +119,7 @@ impl KeySetCache {
     ) -> Result<Arc<TrustedKey>, MissingKey> {
         let known = || self.cached().find(kid, algorithm, Instant::now());
         let _asking = self.refresh.lock().await;
-        // Whoever was here before may have brought it.
+        // An earlier caller may have fetched it.
         if let Some(key) = known() {
             return Ok(key);
         }
@@ -145,7 +145,7 @@ impl KeySetCache {
             Ok(keys) => (held.keys, held.fetched_at) = (keys, Some(now)),
             Err(error) => {
                 let issuer = self.issuer.name();
-                tracing::warn!(issuer, %error, "the keys of the issuer cannot be had");
+                tracing::warn!(issuer, %error, "fetching the keys of the token issuer failed");
             }
         }
     }
