@@ -121,8 +121,11 @@ async fn a_run_that_has_run_nothing_says_what_failed_and_what_is_left_of_it() {
     .await;
     let nothing = |done: &Value, failed: &str| {
         let (answer, logs) = (text(&done["answer"]), text(&done["logs"]));
-        assert!(answer.contains(failed) && answer.contains("no session is kept"), "{answer}");
-        assert!(!answer.contains("in the logs") && !answer.contains("still there"), "{answer}");
+        assert!(answer.contains(failed) && answer.contains("the session has ended"), "{answer}");
+        assert!(
+            !answer.contains("The logs show") && !answer.contains("the session is open"),
+            "{answer}"
+        );
         assert_eq!((&done["sandbox_id"], &done["expires_at"]), (&Value::Null, &Value::Null));
         assert!(logs.starts_with("INFO: Started sandbox session: "), "{logs:?}");
         assert!(logs.ends_with("INFO: Development plan: [\"Look\"]\n"), "{logs:?}");
@@ -132,7 +135,7 @@ async fn a_run_that_has_run_nothing_says_what_failed_and_what_is_left_of_it() {
     let kept = scene.request("Keep.").await;
     let again = scene.go_on(&kept, "Look.").await;
     let answer = text(&again["answer"]);
-    assert!(answer.ends_with("Nothing was run, and the session is as it was."), "{answer}");
+    assert!(answer.ends_with("Nothing was run; the session is unchanged."), "{answer}");
     assert_eq!(again["sandbox_id"], kept["sandbox_id"]);
 }
 
@@ -188,7 +191,7 @@ async fn a_provider_that_refuses_or_breaks_off_is_told_as_such() {
     bad.goes_on("42").await;
 
     let bad = Bad::play(&[json!({"say": "one two three four", "cut": true})]).await;
-    bad.stopped("model.unavailable", "cannot be read");
+    bad.stopped("model.unavailable", "invalid response");
     bad.goes_on("42").await;
 }
 
@@ -196,7 +199,7 @@ async fn a_provider_that_refuses_or_breaks_off_is_told_as_such() {
 async fn a_page_instead_of_an_answer_is_no_answer() {
     let page = json!({"raw": "<html>Sign in to the wireless network</html>"});
     let bad = Bad::play(&vec![page; 4]).await;
-    bad.stopped("model.unavailable", "cannot be read");
+    bad.stopped("model.unavailable", "invalid response");
     assert!(!text(&bad.done["answer"]).contains("wireless"));
     bad.goes_on("42").await;
 }
@@ -208,7 +211,7 @@ async fn a_provider_that_is_gone_is_named() {
     let done = scene.request("Do it.").await;
     assert_eq!(done["error"]["code"], "model.unavailable", "{done}");
     let message = text(&done["error"]["message"]);
-    assert!(message.contains("openai") && message.contains("cannot be reached"), "{message}");
+    assert!(message.contains("openai") && message.contains("is unreachable"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,9 +27,9 @@ async fn everybody_chooses_for_themselves_and_from_the_next_call_on() {
     assert_eq!(models(scene.owner()).await, "openai/gpt-test", "others choose for themselves");
 
     for (name, said) in [
-        ("nobody/gpt", "there is no model \"nobody/gpt\" here"),
-        ("gpt", "does not say whose model it is"),
-        ("openai/../x", "is not a name that a model can have"),
+        ("nobody/gpt", "model \"nobody/gpt\" not found: its provider is unknown"),
+        ("gpt", "has no provider"),
+        ("openai/../x", "invalid model name"),
     ] {
         prefer(&ann, json!({"code_model": name})).await;
         let (status, problem) = ask(&ann).await;

@@ -110,7 +110,7 @@ async fn a_conversation_survives_a_restart_but_its_variables_do_not_and_that_is_
         "{second}"
     );
     assert!(
-        second["warnings"].to_string().contains("the session of this conversation is gone"),
+        second["warnings"].to_string().contains("the session of this conversation has ended"),
         "{second}"
     );
     assert!(scene.told(2).contains("Keep it."));

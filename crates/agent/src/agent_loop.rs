@@ -21,8 +21,7 @@ use types::{Error, ErrorCode, Event, OutputFile, SandboxId, Warning};
 /// Streamed text is sent to listeners in pieces of at least this size.
 const FLUSH_BYTES: usize = 80;
 const NOT_RUN: &str = "This was not run: the run has ended.";
-pub(crate) const STOPPED: &str =
-    "This was begun and stopped in the middle: what it has done is not known.";
+pub(crate) const STOPPED: &str = "This was started and then stopped: its outcome is unknown.";
 
 /// A run, with its usage and its trace so far.
 pub(crate) struct AgentLoop<'a> {
@@ -77,12 +76,12 @@ impl RunError {
             Self::Model(error) => error.to_error(),
             Self::ModelRefused => {
                 Error::new(ErrorCode::ModelUnavailable, "the model refuses to answer this request")
-                    .hint("say it in another way, or choose another model")
+                    .hint("rephrase the request, or choose another model")
             }
             Self::BudgetExceeded(spent) => spent.to_error(),
             Self::Unauthenticated => Error::new(
                 ErrorCode::AuthMissing,
-                "the key that this run was asked for with is gone",
+                "the API key that started this run was revoked or has expired",
             ),
             Self::Cancelled => Error::new(ErrorCode::Cancelled, "the run was cancelled"),
         }
@@ -153,8 +152,8 @@ impl AgentLoop<'_> {
                 conversation.push_user(prompts::EMPTY.trim_end());
                 continue;
             }
-            let said = Message::Model { text: text.clone(), calls: calls.clone() };
-            conversation.messages.push(said);
+            let message = Message::Model { text: text.clone(), calls: calls.clone() };
+            conversation.messages.push(message);
             if calls.is_empty() {
                 return Ok(LoopOutcome::Answered(text));
             }
@@ -178,11 +177,11 @@ impl AgentLoop<'_> {
     pub(crate) fn verify_answer(
         &self,
         conversation: &Conversation,
-        said: String,
+        answer: String,
     ) -> Result<String, Error> {
         match &self.unverified_error {
-            Some(fault) if !conversation.grounds_numbers_of(&said) => Err(fault.clone()),
-            _ => Ok(said),
+            Some(error) if !conversation.grounds_numbers_of(&answer) => Err(error.clone()),
+            _ => Ok(answer),
         }
     }
 
@@ -193,14 +192,14 @@ impl AgentLoop<'_> {
     }
 
     /// Records the outcome of a call.
-    pub(crate) fn record_outcome(&mut self, told: &ToolOutcome) {
-        if told.failed {
-            self.usage.record_failure(&told.failure_line());
-            self.unverified_error = told.error.clone().or(self.unverified_error.take());
+    pub(crate) fn record_outcome(&mut self, outcome: &ToolOutcome) {
+        if outcome.failed {
+            self.usage.record_failure(&outcome.failure_line());
+            self.unverified_error = outcome.error.clone().or(self.unverified_error.take());
             return;
         }
         self.usage.reset_failures();
-        if told.computed {
+        if outcome.computed {
             self.unverified_error = None;
         }
     }

@@ -40,18 +40,18 @@ pub(crate) enum BudgetExceeded {
     Tokens(u64),
     #[error("the limit of {} seconds was reached", .0.as_secs())]
     Time(Duration),
-    #[error("{times} tries in a row have failed; the last one: {last}")]
+    #[error("{times} consecutive attempts failed; the last error: {last}")]
     Failures { times: u32, last: String },
 }
 
 impl BudgetExceeded {
     pub(crate) fn to_error(&self) -> Error {
         let hint = match self {
-            Self::Rounds(_) => "ask for less at once, or go on in the same session",
-            Self::Tokens(_) => "ask for less at once, or raise the agent's budget",
-            Self::Time(_) => "ask for less at once, or go on in the same session",
+            Self::Rounds(_) => "request less at once, or continue in the same session",
+            Self::Tokens(_) => "request less at once, or raise the budget of the agent",
+            Self::Time(_) => "request less at once, or continue in the same session",
             Self::Failures { .. } => {
-                "look at what failed in the trace, and say more about what is wanted"
+                "check the failed steps in the trace, and give a more detailed request"
             }
         };
         Error::new(ErrorCode::BudgetExhausted, self.to_string()).hint(hint)

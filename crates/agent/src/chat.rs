@@ -78,12 +78,12 @@ impl ChatRequest {
     /// The user's text, joined into one, and the replies to pending actions.
     fn parse(&self) -> Result<(Option<String>, Vec<IndexedConfirmation>), RequestError> {
         let (mut texts, mut replies) = (Vec::from_iter(self.message.clone()), Vec::new());
-        for (index, said) in self.messages.iter().enumerate() {
-            match said {
+        for (index, message) in self.messages.iter().enumerate() {
+            match message {
                 InputMessage::User { content } => {
                     let text = content.as_str().or_else(|| content["text"].as_str());
                     let path = format!("/messages/{index}/content");
-                    let wrong = || RequestError::invalid_field(&path, "must be text");
+                    let wrong = || RequestError::invalid_field(&path, "must be a string");
                     texts.push(text.ok_or_else(wrong)?.to_owned());
                 }
                 InputMessage::Action(confirmation) => {
@@ -93,7 +93,9 @@ impl ChatRequest {
         }
         let text = texts.join("\n\n");
         if text.len() > MESSAGE_BYTES_MAX {
-            let message = format!("has at most {MESSAGE_BYTES_MAX} bytes; send it as a document");
+            let message = format!(
+                "must have at most {MESSAGE_BYTES_MAX} bytes; send long text as a document"
+            );
             return Err(RequestError::invalid_field("/message", message));
         }
         Ok(((!text.trim().is_empty()).then_some(text), replies))
@@ -148,13 +150,10 @@ impl Agents {
         let conversation = conversation.unwrap_or_default().truncate_to_recent();
         let replies = check_replies(&self.service, caller, &conversation, &confirmations).await?;
         if text.is_none() && conversation.pending.is_empty() {
-            return Err(RequestError::invalid_field(
-                "/message",
-                "says what is wanted; it is empty",
-            ));
+            return Err(RequestError::invalid_field("/message", "must not be empty"));
         }
         if !runs_code && !request.document_ids.is_empty() {
-            let message = "are for code, and this agent may not run any";
+            let message = "are only for agents that run code, and this agent does not";
             return Err(RequestError::invalid_field("/document_ids", message));
         }
         let ChatSession { session, lost, disposable: passing } = match runs_code {
@@ -176,8 +175,8 @@ impl Agents {
         }
         if lost {
             warnings.push(
-                "the session of this conversation is gone, and with it its variables and \
-                           files; it goes on in a new one"
+                "the session of this conversation has ended, with its variables and files; the \
+                 conversation continues in a new session"
                     .to_owned(),
             );
         }
@@ -217,8 +216,9 @@ impl Agents {
     ) -> Result<Option<PreviousRun>, RequestError> {
         let Some(cursor) = cursor else { return Ok(None) };
         let id: Result<ExecutionId, _> = cursor.parse();
-        let wrong =
-            || RequestError::invalid_field("/cursor", "is no cursor of an answer of this agent");
+        let wrong = || {
+            RequestError::invalid_field("/cursor", "is not a cursor from a response of this agent")
+        };
         let before = self.service.previous_run(caller, id.map_err(|_| wrong())?)?;
         if before.agent == Some(agent) { Ok(Some(before)) } else { Err(wrong()) }
     }
@@ -252,8 +252,12 @@ impl Agents {
 }
 
 fn conversation_of(before: &PreviousRun) -> Result<Conversation, RequestError> {
-    let unreadable =
-        || RequestError::invalid_field("/cursor", "is of a conversation of another version");
+    let unreadable = || {
+        RequestError::invalid_field(
+            "/cursor",
+            "belongs to a conversation with another version of the agent",
+        )
+    };
     Conversation::from_bytes(&before.conversation).ok_or_else(unreadable)
 }
 
@@ -300,13 +304,13 @@ impl ChatRun {
             Ok(ChatOutcome::NeedsApproval) => {
                 RunOutcome { status: ExecutionStatus::Succeeded, error: None, value: String::new() }
             }
-            Ok(ChatOutcome::Unverified(fault)) => {
-                let value = no_result_answer(&fault);
-                RunOutcome { status: ExecutionStatus::Failed, error: Some(fault), value }
+            Ok(ChatOutcome::Unverified(error)) => {
+                let value = no_result_answer(&error);
+                RunOutcome { status: ExecutionStatus::Failed, error: Some(error), value }
             }
             Err(stopped) => {
-                let (status, fault, answer) = stopped_outcome(&stopped, ResumeOption::Conversation);
-                RunOutcome { status, error: Some(fault), value: answer }
+                let (status, error, answer) = stopped_outcome(&stopped, ResumeOption::Conversation);
+                RunOutcome { status, error: Some(error), value: answer }
             }
         };
         if !outcome.value.is_empty() {
@@ -323,7 +327,7 @@ impl ChatRun {
             let _ = agents.service.close_session(run.caller(), id).await;
         }
         if let Err(refused) = run.finish(outcome.status, end, occupied).await {
-            tracing::error!(error = %refused.error, "the end of a run could not be kept");
+            tracing::error!(error = %refused.error, "the result of a run could not be stored");
         }
     }
 }
@@ -351,9 +355,9 @@ async fn answer_message(
     }
     message.into_iter().for_each(|message| conversation.push_user(message));
     Ok(match agent_loop.run(system, conversation, tools).await? {
-        LoopOutcome::Answered(said) => match agent_loop.verify_answer(conversation, said) {
+        LoopOutcome::Answered(answer) => match agent_loop.verify_answer(conversation, answer) {
             Ok(answer) => ChatOutcome::Answer(answer),
-            Err(fault) => ChatOutcome::Unverified(fault),
+            Err(error) => ChatOutcome::Unverified(error),
         },
         LoopOutcome::NeedsApproval => ChatOutcome::NeedsApproval,
     })

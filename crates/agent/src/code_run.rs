@@ -120,15 +120,14 @@ pub struct CodeResult {
 impl CodeRequest {
     fn check(&self) -> Result<(), RequestError> {
         if self.request.trim().is_empty() {
-            return Err(RequestError::invalid_field(
-                "/request",
-                "says in words what is wanted; it is empty",
-            ));
+            return Err(RequestError::invalid_field("/request", "must not be empty"));
         }
         let texts = [("/request", Some(&self.request)), ("/context", self.context.as_ref())];
         for (path, text) in texts {
             if text.is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
-                let message = format!("has at most {TEXT_BYTES_MAX} bytes; send it as a document");
+                let message = format!(
+                    "must have at most {TEXT_BYTES_MAX} bytes; send long text as a document"
+                );
                 return Err(RequestError::invalid_field(path, message));
             }
         }
@@ -190,7 +189,7 @@ impl Agents {
         ids: &[FileId],
     ) -> Result<(), RequestError> {
         if ids.len() > DOCUMENTS_MAX {
-            let message = format!("has at most {DOCUMENTS_MAX} documents");
+            let message = format!("must have at most {DOCUMENTS_MAX} documents");
             return Err(RequestError::invalid_field("/document_ids", message));
         }
         ids.iter().try_for_each(|id| self.service.document(caller, *id).map(drop))
@@ -255,8 +254,8 @@ impl CodeRun {
                     (false, true) if request.sandbox_id.is_some() => ResumeOption::Untouched,
                     (false, _) => ResumeOption::Nothing,
                 };
-                let (status, fault, answer) = stopped_outcome(&stopped, remains);
-                RunOutcome { status, error: Some(fault), value: (answer, false) }
+                let (status, error, answer) = stopped_outcome(&stopped, remains);
+                RunOutcome { status, error: Some(error), value: (answer, false) }
             }
         };
         let (answer, complete) = outcome.value;
@@ -265,7 +264,7 @@ impl CodeRun {
         let leaves_session = failed && request.sandbox_id.is_none() && !ran;
         let session = agents.service.session(run.caller(), id).ok().filter(|_| !leaves_session);
         let ids = request.document_ids.iter().copied();
-        let said = CodeRunOutput {
+        let output = CodeRunOutput {
             answer,
             complete,
             resumed: request.sandbox_id.is_some(),
@@ -277,14 +276,14 @@ impl CodeRun {
             expires_at: session.and_then(|session| session.expires_at),
             closed: leaves_session.then_some(id),
         };
-        let mut end = rest.into_run_end(tools.interpreter.as_mut(), outcome.error, &said);
+        let mut end = rest.into_run_end(tools.interpreter.as_mut(), outcome.error, &output);
         end.discard_session = leaves_session;
         if leaves_session {
             // The idle timeout closes it too, if this fails.
             let _ = agents.service.close_session(run.caller(), id).await;
         }
         if let Err(refused) = run.finish(outcome.status, end, occupied).await {
-            tracing::error!(error = %refused.error, "the end of a run could not be kept");
+            tracing::error!(error = %refused.error, "the result of a run could not be stored");
         }
     }
 }
@@ -294,27 +293,27 @@ pub fn code_result(execution: Execution) -> Option<CodeResult> {
     if execution.entry != CODE_EXECUTION {
         return None;
     }
-    let said: CodeRunOutput = execution
+    let output: CodeRunOutput = execution
         .value
         .as_ref()
         .and_then(|value| CodeRunOutput::deserialize(value).ok())
         .unwrap_or_default();
     let max_rounds = match execution.ended_at {
-        Some(_) => said.max_rounds,
+        Some(_) => output.max_rounds,
         None => running_max_rounds(&execution),
     };
     let (media, data): (Vec<OutputFile>, Vec<OutputFile>) =
         execution.files_out.into_iter().partition(|file| file.kind == FileKind::Media);
     let logs = execution
         .sandbox_id
-        .or(said.closed)
-        .map(|id| render_logs(id, said.resumed, &execution.plan, &execution.rounds, max_rounds));
+        .or(output.closed)
+        .map(|id| render_logs(id, output.resumed, &execution.plan, &execution.rounds, max_rounds));
     Some(CodeResult {
         sandbox_id: execution.sandbox_id,
         execution_id: execution.id,
         status: execution.status,
-        answer: said.answer,
-        complete: said.complete,
+        answer: output.answer,
+        complete: output.complete,
         generated_files: data,
         logs: logs.unwrap_or_default(),
         artifacts: image_artifacts(media),
@@ -322,10 +321,10 @@ pub fn code_result(execution: Execution) -> Option<CodeResult> {
         total_rounds: execution.rounds.len(),
         max_rounds,
         rounds: execution.rounds,
-        uploaded_files: said.uploaded,
+        uploaded_files: output.uploaded,
         error: execution.error,
         model: execution.model,
-        expires_at: said.expires_at,
+        expires_at: output.expires_at,
     })
 }
 
@@ -353,6 +352,6 @@ pub(crate) fn image_artifacts(media: Vec<OutputFile>) -> Vec<Artifact> {
 
 /// The error for an execution without such a result.
 pub fn not_a_run_error(id: ExecutionId) -> RequestError {
-    let message = format!("execution {id} is no run of a model");
+    let message = format!("execution {id} is not a run of an agent");
     Error::new(ErrorCode::ObjectNotFound, message).hint("its record is at /v1/executions").into()
 }

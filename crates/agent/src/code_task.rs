@@ -54,8 +54,8 @@ pub(crate) async fn run_code_task(
     conversation.messages.push(Message::Model { text, calls: Vec::new() });
     conversation.push_user(prompts::START.trim_end());
     tools.interpreter.iter_mut().for_each(|interpreter| interpreter.set_plan(plan.clone()));
-    let said = final_answer(agent_loop, tools, conversation).await?;
-    Ok(match agent_loop.verify_answer(conversation, said) {
+    let answer = final_answer(agent_loop, tools, conversation).await?;
+    Ok(match agent_loop.verify_answer(conversation, answer) {
         Ok(answer) => {
             let interpreter = tools.interpreter.as_ref();
             CodeTaskResult { answer, error: interpreter.and_then(|it| it.last_error().cloned()) }
@@ -79,16 +79,16 @@ async fn final_answer(
     let before = rounds(tools);
     loop {
         agent_loop.unverified = rounds(tools) == before;
-        let said = match agent_loop.run(prompts::CODE.trim_end(), conversation, tools).await? {
-            LoopOutcome::Answered(said) => said,
+        let answer = match agent_loop.run(prompts::CODE.trim_end(), conversation, tools).await? {
+            LoopOutcome::Answered(answer) => answer,
             // The interpreter has already waited for the approval itself.
             LoopOutcome::NeedsApproval => return Err(RunError::Cancelled),
         };
-        if rounds(tools) > before || conversation.grounds_numbers_of(&said) {
+        if rounds(tools) > before || conversation.grounds_numbers_of(&answer) {
             agent_loop.unverified = false;
-            return Ok(said);
+            return Ok(answer);
         }
-        agent_loop.usage.record_failure("the model gave numbers that no code has computed");
+        agent_loop.usage.record_failure("the model gave numbers that no code computed");
         conversation.push_user(prompts::COMPUTE.trim_end());
     }
 }

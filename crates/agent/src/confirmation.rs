@@ -67,16 +67,19 @@ pub(crate) async fn check_replies(
         let path = format!("/messages/{index}/actionId");
         let asked = conversation.pending.iter().find(|pending| pending.id() == given.action_id);
         let asked = asked.ok_or_else(|| {
-            RequestError::invalid_field(&path, "is of no action that waits for a reply here")
+            RequestError::invalid_field(
+                &path,
+                "does not match a pending action of this conversation",
+            )
         })?;
         if !seen.insert(given.action_id.clone()) {
-            return Err(RequestError::invalid_field(&path, "is replied to twice"));
+            return Err(RequestError::invalid_field(&path, "has two replies; send one"));
         }
         let approval = service.approval(caller, asked.approval_id)?;
         if approval.state != ApprovalState::Pending {
             return Err(RequestError::invalid_field(
                 &path,
-                "was answered before; go on without a reply to it",
+                "was decided before; continue without a reply to it",
             ));
         }
         service.check_may_confirm(caller, &approval).await?;
@@ -96,8 +99,8 @@ pub(crate) async fn check_replies(
 
 fn still_open_error(pending: &PendingApproval) -> RequestError {
     let message =
-        format!("the call of {} waits for an answer: {}", pending.call.name, pending.id());
-    let hint = "reply to every action with ALLOW or DENY, or have it answered: belljar approvals";
+        format!("the call of {} is waiting for an approval: {}", pending.call.name, pending.id());
+    let hint = "reply to every action with ALLOW or DENY, or decide it with `belljar approvals`";
     Error::new(ErrorCode::ApprovalRequired, message).hint(hint).into()
 }
 
@@ -188,8 +191,8 @@ impl Toolbox {
                 let written = || call.arguments["code"].as_str().unwrap_or_default().to_owned();
                 let code =
                     came.as_ref().map_or_else(|_| written(), |execution| execution.code.clone());
-                let told = interpreter.record_round(agent_loop, since, code, came);
-                tool_result(call, told)
+                let outcome = interpreter.record_round(agent_loop, since, code, came);
+                tool_result(call, outcome)
             }
             _ => record_ended(agent_loop, since, call, kind, came),
         }

@@ -158,9 +158,9 @@ impl Interpreter {
         agent_loop.trace_recorder.record(since, TraceAction::Ran { round: round.clone(), files });
         self.rounds.push(round);
         let (error, computed) = (self.last_error.clone(), !failed && observed.has_number());
-        let told = ToolOutcome { text: observed.text_for_code(), failed, error, computed };
-        agent_loop.record_outcome(&told);
-        told
+        let outcome = ToolOutcome { text: observed.text_for_code(), failed, error, computed };
+        agent_loop.record_outcome(&outcome);
+        outcome
     }
 
     pub(crate) fn has_run(&self) -> bool {
@@ -174,7 +174,7 @@ impl Interpreter {
     /// Records code that was stopped with the run: its effects are unknown.
     pub(crate) fn record_stopped(&mut self, agent_loop: &mut AgentLoop<'_>) {
         let Some((code, since)) = self.running.take() else { return };
-        let error = Error::new(ErrorCode::Cancelled, "it was stopped in the middle, with the run");
+        let error = Error::new(ErrorCode::Cancelled, "it was cancelled together with the run");
         let rounds = self.rounds.len();
         self.record_round(agent_loop, since, code, Err(error.into()));
         self.rounds

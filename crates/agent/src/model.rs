@@ -20,7 +20,7 @@ pub trait Model: Send + Sync + fmt::Debug {
     fn respond<'a>(
         &'a self,
         ask: &'a ModelRequest,
-        said: TextListener<'a>,
+        on_text: TextListener<'a>,
     ) -> BoxFuture<'a, Result<ModelResponse, ModelError>>;
 }
 
@@ -120,14 +120,14 @@ impl std::ops::AddAssign for TokenUsage {
 /// Why there is no response, after all retries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    #[error("the model provider {provider} cannot be reached: {reason}")]
+    #[error("model provider {provider} is unreachable: {reason}")]
     Unreachable { provider: String, reason: String },
-    #[error("the model provider {provider} takes no more requests now: {said}")]
-    Busy { provider: String, said: String },
+    #[error("model provider {provider} is rate limited or overloaded: {message}")]
+    Busy { provider: String, message: String },
     /// A permanent error of the provider or of the request.
-    #[error("the model provider {provider} refuses the request ({status}): {said}")]
-    Rejected { provider: String, status: u16, said: String },
-    #[error("the answer of the model provider {provider} cannot be read: {reason}")]
+    #[error("model provider {provider} rejected the request ({status}): {message}")]
+    Rejected { provider: String, status: u16, message: String },
+    #[error("model provider {provider} sent an invalid response: {reason}")]
     InvalidResponse { provider: String, reason: String },
 }
 
@@ -135,13 +135,13 @@ impl ModelError {
     pub fn to_error(&self) -> Error {
         let hint = match self {
             Self::Unreachable { provider, .. } => format!(
-                "check that it is running, and its address where the server starts: {}",
+                "check that it is running, and its address in the environment of the server: {}",
                 ProviderSettingNames::for_provider(provider).address
             ),
             Self::Busy { .. } => "wait a while, or choose another model".to_owned(),
             Self::Rejected { provider, status: 401 | 403, .. } => {
                 format!(
-                    "check the key in {} where the server starts",
+                    "check the key in {} in the environment of the server",
                     ProviderSettingNames::for_provider(provider).key
                 )
             }

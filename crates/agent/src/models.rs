@@ -58,20 +58,25 @@ impl fmt::Debug for ModelSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum ModelsError {
     #[error(
-        "{0:?} cannot be the name of an endpoint: use a-z, 0-9 and -, and no name that is taken"
+        "invalid endpoint name {0:?}: use a-z, 0-9 and -, and not the name of a built-in provider"
     )]
     EndpointName(String),
-    #[error("the address of {name} must begin with http:// or https://, without a user: {reason}")]
+    #[error(
+        "the URL of {name} must start with http:// or https:// and have no user name: {reason}"
+    )]
     Address { name: String, reason: String },
-    #[error("{0} is not a key: it has a quote, a backslash, a space, or a sign that is not ASCII")]
+    #[error(
+        "{0} is not a valid key: it contains a quote, a backslash, a space, or a character that is \
+         not ASCII"
+    )]
     Key(String),
     #[error("the default model: {}{}", .0.message, hint_suffix(.0.hint.as_deref()))]
     Default(Box<Error>),
     #[error(transparent)]
     Script(#[from] ScriptError),
-    #[error("the directory of recordings {path} cannot be used: {error}")]
+    #[error("cannot use the directory of recordings {path}: {error}")]
     Record { path: PathBuf, error: std::io::Error },
-    #[error("the client for model providers cannot be made: {0}")]
+    #[error("the HTTP client for model providers cannot be created: {0}")]
     Client(String),
 }
 
@@ -102,7 +107,7 @@ impl Models {
             None => None,
         };
         if let Some(DefaultModel::Named(name)) = &default {
-            find_provider(&places, name).map_err(|fault| ModelsError::Default(Box::new(fault)))?;
+            find_provider(&places, name).map_err(|error| ModelsError::Default(Box::new(error)))?;
         }
         if let Some(path) = &settings.record {
             recorder::prepare_directory(path)
@@ -131,12 +136,13 @@ impl Models {
         };
         match find_provider(&self.providers, name)? {
             (ProviderEntry::Ready(endpoint), model) => Ok(self.provider(endpoint, model)),
-            (ProviderEntry::MissingVariable(variable), _) => {
-                Err(unavailable_error(format!("{name} is not set up")).hint(format!(
-                    "set {variable} where the server starts, or choose another model: \
+            (ProviderEntry::MissingVariable(variable), _) => Err(unavailable_error(format!(
+                "model provider {name} is not configured"
+            ))
+            .hint(format!(
+                "set {variable} in the environment of the server, or choose another model in \
                      preferences.code_model"
-                )))
-            }
+            ))),
         }
     }
 
@@ -159,17 +165,19 @@ fn find_provider<'a, 'n>(
     let shown: String = name.chars().take(NAME_BYTES_MAX).collect();
     let known = places.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     let Some((provider, model)) = name.split_once('/') else {
-        return Err(unavailable_error(format!("{shown:?} does not say whose model it is")).hint(
-            format!("name it as provider/model, such as openai/{shown}; the providers are {known}"),
+        return Err(unavailable_error(format!("model name {shown:?} has no provider")).hint(
+            format!("use provider/model, such as openai/{shown}; the providers are {known}"),
         ));
     };
     let Some(place) = places.get(provider) else {
-        return Err(unavailable_error(format!("there is no model {shown:?} here"))
-            .hint(format!("choose one of another provider; there are {known}")));
+        return Err(unavailable_error(format!(
+            "model {shown:?} not found: its provider is unknown"
+        ))
+        .hint(format!("choose a model of one of these providers: {known}")));
     };
     if !is_model_name(model) {
-        return Err(unavailable_error(format!("{shown:?} is not a name that a model can have"))
-            .hint("write it as the provider does, such as openai/gpt-4.1"));
+        return Err(unavailable_error(format!("invalid model name {shown:?}"))
+            .hint("use the name that the provider documents, such as openai/gpt-4.1"));
     }
     Ok((place, model))
 }
@@ -187,9 +195,9 @@ fn hint_suffix(hint: Option<&str>) -> String {
 }
 
 fn no_model_error() -> Error {
-    unavailable_error("no model is chosen, and the server has no default").hint(
-        "choose one in preferences.code_model, such as openai/gpt-4.1, or set BELLJAR_MODEL where \
-         the server starts (without a server: --model openai/gpt-4.1)",
+    unavailable_error("no model selected, and the server has no default model").hint(
+        "set preferences.code_model, such as openai/gpt-4.1, or BELLJAR_MODEL in the environment \
+         of the server (without a server: --model openai/gpt-4.1)",
     )
 }
 

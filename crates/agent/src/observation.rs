@@ -30,8 +30,8 @@ impl ToolOutcome {
 
     /// A text that says why nothing was run.
     pub(crate) fn invalid_call(code: ErrorCode, text: String) -> Self {
-        let fault = Some(Error::new(code, text.clone()));
-        Self { text, failed: true, error: fault, computed: false }
+        let error = Some(Error::new(code, text.clone()));
+        Self { text, failed: true, error, computed: false }
     }
 
     /// The failure in one line.
@@ -40,7 +40,7 @@ impl ToolOutcome {
             Some(Error { exception: Some(exception), message, .. }) => {
                 format!("{exception}: {message}")
             }
-            Some(fault) => fault.message.clone(),
+            Some(error) => error.message.clone(),
             None => self.text.clone(),
         }
     }
@@ -84,11 +84,11 @@ impl ExecutionObservation {
         Self {
             stdout: truncate_middle(&stdout, STREAM_BYTES_MAX),
             stderr: truncate_middle(&stream(OutputStream::Stderr), STREAM_BYTES_MAX),
-            error: error.map(|fault| truncate_middle(&error_line(fault), TEXT_BYTES_MAX)),
+            error: error.map(|error| truncate_middle(&error_line(error), TEXT_BYTES_MAX)),
             traceback: error
-                .and_then(|fault| fault.traceback.as_ref())
+                .and_then(|error| error.traceback.as_ref())
                 .map(|traceback| truncate_middle(traceback, TEXT_BYTES_MAX)),
-            hint: error.and_then(|fault| fault.hint.clone()),
+            hint: error.and_then(|error| error.hint.clone()),
             files: file_names(execution),
             value: execution
                 .value
@@ -97,9 +97,9 @@ impl ExecutionObservation {
         }
     }
 
-    pub(crate) fn from_error(fault: &Error) -> Self {
+    pub(crate) fn from_error(error: &Error) -> Self {
         let (error, hint) =
-            (Some(truncate_middle(&error_line(fault), TEXT_BYTES_MAX)), fault.hint.clone());
+            (Some(truncate_middle(&error_line(error), TEXT_BYTES_MAX)), error.hint.clone());
         Self { error, hint, ..Self::default() }
     }
 
@@ -111,10 +111,10 @@ impl ExecutionObservation {
 
     /// For code that the model wrote.
     pub(crate) fn text_for_code(&self) -> String {
-        let mut said = String::new();
+        let mut parts = String::new();
         let mut part = |name: &str, text: &str| {
             if !text.is_empty() {
-                said.push_str(&format!("{name}:\n{}\n", text.trim_end()));
+                parts.push_str(&format!("{name}:\n{}\n", text.trim_end()));
             }
         };
         part("stdout", &self.stdout);
@@ -126,7 +126,7 @@ impl ExecutionObservation {
         }
         part("hint", self.hint.as_deref().unwrap_or_default());
         part("files", &self.files.join(", "));
-        if said.is_empty() { "It ran, and printed nothing.".to_owned() } else { said }
+        if parts.is_empty() { "It ran, and printed nothing.".to_owned() } else { parts }
     }
 
     /// For a tool, of which only the value counts.
@@ -149,10 +149,10 @@ fn file_names(execution: &Execution) -> Vec<String> {
     names
 }
 
-fn error_line(fault: &Error) -> String {
-    match &fault.exception {
-        Some(exception) => format!("{exception}: {}", fault.message),
-        None => format!("{}: {}", fault.code, fault.message),
+fn error_line(error: &Error) -> String {
+    match &error.exception {
+        Some(exception) => format!("{exception}: {}", error.message),
+        None => format!("{}: {}", error.code, error.message),
     }
 }
 

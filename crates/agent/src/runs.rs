@@ -67,9 +67,9 @@ impl Agents {
         if busy.insert(id) {
             return Ok(SessionReservation { agents: Arc::clone(self), id });
         }
-        let message = format!("another run is under way in session {id}");
+        let message = format!("another run is in progress in session {id}");
         Err(Error::new(ErrorCode::SessionBusy, message)
-            .hint("wait for its end, or cancel it")
+            .hint("wait until it ends, or cancel it")
             .into())
     }
 }
@@ -182,8 +182,8 @@ impl<'a> RunState<'a> {
         for call in close_open_calls(&mut self.conversation) {
             // The interpreter records stopped code itself, with more detail.
             if interpreter.as_mut().is_none_or(|interpreter| !interpreter.is_running()) {
-                let told = ToolOutcome::invalid_call(ErrorCode::Cancelled, STOPPED.to_owned());
-                record_outcome(&mut self.agent_loop, Instant::now(), &call, "", None, told);
+                let outcome = ToolOutcome::invalid_call(ErrorCode::Cancelled, STOPPED.to_owned());
+                record_outcome(&mut self.agent_loop, Instant::now(), &call, "", None, outcome);
             }
         }
         if let Some(interpreter) = &mut interpreter {
@@ -256,13 +256,14 @@ impl ResumeOption {
     fn sentence(self) -> &'static str {
         match self {
             Self::Session => {
-                "What was done so far is in the logs, and the session is still there to go on with."
+                "The logs show the completed steps; the session is open, and you can continue in \
+                 it."
             }
-            Self::Logs => "What was done so far is in the logs; its session has ended.",
-            Self::Untouched => "Nothing was run, and the session is as it was.",
-            Self::Nothing => "Nothing was run, and no session is kept: ask again in a new one.",
+            Self::Logs => "The logs show the completed steps; the session has ended.",
+            Self::Untouched => "Nothing was run; the session is unchanged.",
+            Self::Nothing => "Nothing was run, and the session has ended; start a new one.",
             Self::Conversation => {
-                "What was done so far is in the trace, and the conversation goes on from its cursor."
+                "The trace shows the completed steps; continue the conversation from its cursor."
             }
         }
     }
@@ -281,8 +282,8 @@ pub(crate) fn stopped_outcome(
         | RunError::ModelRefused
         | RunError::Unauthenticated => ExecutionStatus::Failed,
     };
-    let fault = stopped.to_error();
-    let reason = fault.message.trim_end_matches('.');
+    let error = stopped.to_error();
+    let reason = error.message.trim_end_matches('.');
     let answer = prompts::fill(prompts::INCOMPLETE, "reason", reason);
-    (status, fault, format!("{answer} {}", remains.sentence()))
+    (status, error, format!("{answer} {}", remains.sentence()))
 }

@@ -40,8 +40,10 @@ impl Skills {
                     "the skill {name:?} has scripts, and to use it you must enable the code \
                      execution tool"
                 );
-                return Err(Error::new(ErrorCode::ToolUnavailable, message)
-                    .hint("code_execution has to stand in both places of the specification"));
+                return Err(Error::new(ErrorCode::ToolUnavailable, message).hint(
+                    "enable code_execution in both `tools` and `tool_resources` of the \
+                           specification",
+                ));
             }
             found.push(skill);
         }
@@ -224,6 +226,6 @@ fn run_script_tool() -> ToolDefinition {
 
 fn skill_not_found(name: &str) -> Error {
     let known: Vec<&str> = Skill::built_in_names().collect();
-    Error::new(ErrorCode::ObjectNotFound, format!("there is no skill {name:?}"))
+    Error::new(ErrorCode::ObjectNotFound, format!("skill {name:?} not found"))
         .hint(format!("the skills are {}", known.join(", ")))
 }

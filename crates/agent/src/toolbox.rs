@@ -208,7 +208,7 @@ impl Toolbox {
         call: ToolCall,
     ) -> Result<CallOutcome, RunError> {
         let since = Instant::now();
-        let (kind, told) = match self.handler_for(&call.name) {
+        let (kind, result) = match self.handler_for(&call.name) {
             ToolHandler::Code => return self.run_code(agent_loop, asked, call).await,
             ToolHandler::SkillScript => match self.skills.script_code(&call.arguments) {
                 Ok((code, files)) => {
@@ -239,7 +239,7 @@ impl Toolbox {
                 ),
             ),
         };
-        Ok(CallOutcome::Done(record_outcome(agent_loop, since, &call, kind, None, told)))
+        Ok(CallOutcome::Done(record_outcome(agent_loop, since, &call, kind, None, result)))
     }
 
     fn unknown_tool_message(&self, name: &str) -> String {
@@ -267,7 +267,7 @@ impl Toolbox {
             }
             (None, Some(request)) => {
                 let context = text("context");
-                let told =
+                let result =
                     self.run_code_task(agent_loop, asked, &request, context.as_deref()).await?;
                 Ok(CallOutcome::Done(record_outcome(
                     agent_loop,
@@ -275,7 +275,7 @@ impl Toolbox {
                     &call,
                     CODE_EXECUTION,
                     None,
-                    told,
+                    result,
                 )))
             }
             _ => {
@@ -283,14 +283,14 @@ impl Toolbox {
                     Some(_) => "Give exactly one of `code` and `request`, as text.",
                     None => "`code` is missing: give the code of this step, as text.",
                 };
-                let told = ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, wrong.to_owned());
+                let result = ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, wrong.to_owned());
                 Ok(CallOutcome::Done(record_outcome(
                     agent_loop,
                     since,
                     &call,
                     CODE_EXECUTION,
                     None,
-                    told,
+                    result,
                 )))
             }
         }
@@ -306,7 +306,7 @@ impl Toolbox {
     ) -> CallOutcome {
         let since = Instant::now();
         let Some(interpreter) = &mut self.interpreter else {
-            let told = ToolOutcome::invalid_call(
+            let result = ToolOutcome::invalid_call(
                 ErrorCode::ToolUnavailable,
                 "No code can be run here.".to_owned(),
             );
@@ -316,11 +316,11 @@ impl Toolbox {
                 &call,
                 CODE_EXECUTION,
                 None,
-                told,
+                result,
             ));
         };
         match interpreter.run_round(agent_loop, code, step, files).await {
-            RoundOutcome::Round(told) => CallOutcome::Done(tool_result(&call, told)),
+            RoundOutcome::Round(result) => CallOutcome::Done(tool_result(&call, result)),
             RoundOutcome::NeedsApproval { approval_id, execution_id } => {
                 let (kind, description) =
                     (CODE_EXECUTION.to_owned(), self.code_description(&call.name));
@@ -349,16 +349,16 @@ impl Toolbox {
         request: &str,
         context: Option<&str>,
     ) -> Result<ToolOutcome, RunError> {
-        let Some(mut lent) = BorrowedInterpreter::borrow_from(self) else {
+        let Some(mut interpreter) = BorrowedInterpreter::borrow_from(self) else {
             return Ok(ToolOutcome::from_text(String::new()));
         };
         let (asker, rounds) = (Some(asked.to_vec()), Some(agent_loop.budget.rounds));
         let mut conversation = Conversation { asker, ..Conversation::default() };
-        let files = lent.files.clone();
+        let files = interpreter.files.clone();
         let task = code_task::CodeTask { request, context, files: &files, rounds };
         let carried = Box::pin(code_task::run_code_task(
             agent_loop,
-            &mut lent.tools,
+            &mut interpreter.tools,
             &mut conversation,
             task,
         ))
@@ -480,21 +480,21 @@ pub(crate) fn record_ended(
                 agent_loop.isolation_warnings.insert(call.name.clone(), warning.clone());
             }
             let observed = ExecutionObservation::from_execution(&execution);
-            let told = ToolOutcome {
+            let result = ToolOutcome {
                 text: observed.text_for_tool(),
                 failed: is_failed(execution.status),
                 error: error_of(&execution),
                 computed: observed.has_number(),
             };
-            let told = record_outcome(agent_loop, since, call, kind, Some(execution.id), told);
+            let result = record_outcome(agent_loop, since, call, kind, Some(execution.id), result);
             agent_loop.add_artifacts(&execution.files_out, execution.sandbox_id);
-            told
+            result
         }
         Err(refused) => {
             let text = ExecutionObservation::from_error(&refused.error).text_for_tool();
-            let told =
+            let result =
                 ToolOutcome { text, failed: true, error: Some(*refused.error), computed: false };
-            record_outcome(agent_loop, since, call, kind, None, told)
+            record_outcome(agent_loop, since, call, kind, None, result)
         }
     }
 }
@@ -505,7 +505,7 @@ pub(crate) fn record_outcome(
     call: &ToolCall,
     kind: &str,
     execution_id: Option<ExecutionId>,
-    told: ToolOutcome,
+    result: ToolOutcome,
 ) -> ToolResult {
     let tool = ToolUse {
         id: call.id.clone(),
@@ -513,13 +513,13 @@ pub(crate) fn record_outcome(
         kind: kind.to_owned(),
         arguments: call.arguments.clone(),
         execution_id,
-        result: told.text.clone(),
-        failed: told.failed,
+        result: result.text.clone(),
+        failed: result.failed,
     };
     agent_loop.run.publish(Event::Tool(tool.clone()));
     agent_loop.trace_recorder.record(since, TraceAction::Called { tool });
-    agent_loop.record_outcome(&told);
-    tool_result(call, told)
+    agent_loop.record_outcome(&result);
+    tool_result(call, result)
 }
 
 /// A skill that failed to load would have computed nothing, so it leaves no error to verify.
@@ -530,8 +530,8 @@ fn skill_outcome(loaded: Result<String, String>) -> ToolOutcome {
     }
 }
 
-pub(crate) fn tool_result(call: &ToolCall, told: ToolOutcome) -> ToolResult {
-    let ToolOutcome { text, failed, .. } = told;
+pub(crate) fn tool_result(call: &ToolCall, result: ToolOutcome) -> ToolResult {
+    let ToolOutcome { text, failed, .. } = result;
     ToolResult { call_id: call.id.clone(), name: call.name.clone(), text, failed }
 }
 
@@ -544,7 +544,7 @@ pub(crate) fn check_choice(work: &ResolvedAgent, skills: &Skills) -> Result<(), 
     let problem = match &work.orchestration.tool_choice {
         ToolChoice::Auto => None,
         ToolChoice::Required if known.is_empty() => {
-            Some("a tool, and the agent has none".to_owned())
+            Some("a tool, and the agent has no tools".to_owned())
         }
         ToolChoice::Required => None,
         ToolChoice::Tools(names) => names
@@ -555,7 +555,7 @@ pub(crate) fn check_choice(work: &ResolvedAgent, skills: &Skills) -> Result<(), 
     match problem {
         None => Ok(()),
         Some(problem) => {
-            let message = format!("tool_choice asks for {problem}");
+            let message = format!("tool_choice requires {problem}");
             let hint = format!("the tools of the agent are: {}", known.join(", "));
             Err(Error::new(ErrorCode::ToolUnavailable, message).hint(hint))
         }

@@ -217,10 +217,10 @@ fn base_url(name: &str, address: &str, version: Option<&str>) -> Result<Url, Mod
         |reason: &str| ModelsError::Address { name: name.to_owned(), reason: reason.to_owned() };
     let mut url = Url::parse(address).map_err(|error| refused(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(refused("it has another scheme"));
+        return Err(refused("its scheme is not http or https"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(refused("a key has a variable of its own"));
+        return Err(refused("pass a key in its own variable"));
     }
     let mut path = url.path().trim_end_matches('/').to_owned();
     let last = path.rsplit('/').next().unwrap_or_default();

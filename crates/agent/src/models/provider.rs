@@ -114,24 +114,24 @@ impl ProviderModel {
     async fn respond_with_retries(
         &self,
         ask: &ModelRequest,
-        said: TextListener<'_>,
+        on_text: TextListener<'_>,
     ) -> Result<ModelResponse, ModelError> {
-        let told = AtomicBool::new(false);
-        let said = |piece: &str| {
-            told.store(true, Ordering::Relaxed);
-            said(piece);
+        let has_sent = AtomicBool::new(false);
+        let on_text = |piece: &str| {
+            has_sent.store(true, Ordering::Relaxed);
+            on_text(piece);
         };
         let mut tries = 1;
         loop {
-            let failure = match self.attempt(ask, &said).await {
+            let failure = match self.attempt(ask, &on_text).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             let pause = self.retry_policy.retry_delay_after(tries, failure.retry);
-            let Some(pause) = pause.filter(|_| !told.load(Ordering::Relaxed)) else {
+            let Some(pause) = pause.filter(|_| !has_sent.load(Ordering::Relaxed)) else {
                 return Err(failure.error);
             };
-            tracing::info!(model = self.name, tries, ?pause, "a model is asked again");
+            tracing::info!(model = self.name, tries, ?pause, "retrying the model request");
             sleep(pause).await;
             tries += 1;
         }
@@ -140,7 +140,7 @@ impl ProviderModel {
     async fn attempt(
         &self,
         ask: &ModelRequest,
-        said: TextListener<'_>,
+        on_text: TextListener<'_>,
     ) -> Result<ModelResponse, ProviderError> {
         let wiretap = Arc::new(FrameObserver::default());
         let options =
@@ -158,15 +158,15 @@ impl ProviderModel {
             frame_observer: &wiretap,
             stream,
         };
-        timeout(self.retry_policy.response_timeout, hearing.read(ask, said)).await.unwrap_or_else(
-            |_| {
+        timeout(self.retry_policy.response_timeout, hearing.read(ask, on_text))
+            .await
+            .unwrap_or_else(|_| {
                 let reason = format!(
-                    "it has no end after {} seconds",
+                    "no end of the response after {} seconds",
                     self.retry_policy.response_timeout.as_secs()
                 );
                 Err(ProviderError::unreadable(&self.endpoint, &reason, RetryAdvice::Never))
-            },
-        )
+            })
     }
 }
 
@@ -198,9 +198,9 @@ impl Model for ProviderModel {
     fn respond<'a>(
         &'a self,
         ask: &'a ModelRequest,
-        said: TextListener<'a>,
+        on_text: TextListener<'a>,
     ) -> BoxFuture<'a, Result<ModelResponse, ModelError>> {
-        Box::pin(self.respond_with_retries(ask, said))
+        Box::pin(self.respond_with_retries(ask, on_text))
     }
 }
 

@@ -38,8 +38,8 @@ impl ProviderError {
     }
 
     fn busy(endpoint: &Endpoint, text: &str, again: RetryAdvice) -> Self {
-        let (provider, said) = (endpoint.provider.clone(), sanitized_message(endpoint, text));
-        Self { error: ModelError::Busy { provider, said }, retry: again }
+        let (provider, message) = (endpoint.provider.clone(), sanitized_message(endpoint, text));
+        Self { error: ModelError::Busy { provider, message }, retry: again }
     }
 
     pub(super) fn from_genai(error: &genai::Error, endpoint: &Endpoint) -> Self {
@@ -77,14 +77,16 @@ impl ProviderError {
             if is_quota_exhausted(&body) { RetryAdvice::Never } else { retry_after(headers) };
         match status.as_u16() {
             429 | 503 | 529 => Self::busy(endpoint, &text, again),
-            408 | 500..=599 => {
-                Self::unreachable(endpoint, &format!("it fails with {status}: {text}"), again)
-            }
+            408 | 500..=599 => Self::unreachable(
+                endpoint,
+                &format!("it failed with status {status}: {text}"),
+                again,
+            ),
             status => Self {
                 error: ModelError::Rejected {
                     provider: endpoint.provider.clone(),
                     status,
-                    said: sanitized_message(endpoint, &text),
+                    message: sanitized_message(endpoint, &text),
                 },
                 retry: RetryAdvice::Never,
             },
@@ -95,7 +97,7 @@ impl ProviderError {
         if error.is_body() || error.is_decode() {
             return Self::unreadable(
                 endpoint,
-                "the connection ended in the middle",
+                "the connection closed before the end of the response",
                 RetryAdvice::Soon,
             );
         }
@@ -120,7 +122,7 @@ impl ProviderError {
         } else if kind.contains("overloaded") || kind.contains("rate_limit") {
             Self::busy(endpoint, &text, RetryAdvice::Soon)
         } else if kind.contains("server_error") || kind == "api_error" {
-            Self::unreachable(endpoint, &format!("it fails: {text}"), RetryAdvice::Soon)
+            Self::unreachable(endpoint, &format!("it failed: {text}"), RetryAdvice::Soon)
         } else {
             Self::unreadable(endpoint, &text, RetryAdvice::Never)
         }

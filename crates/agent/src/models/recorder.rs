@@ -59,14 +59,14 @@ impl Model for RecordingModel {
     fn respond<'a>(
         &'a self,
         ask: &'a ModelRequest,
-        said: TextListener<'a>,
+        on_text: TextListener<'a>,
     ) -> BoxFuture<'a, Result<ModelResponse, ModelError>> {
         Box::pin(async move {
-            let answer = self.provider.respond(ask, said).await?;
+            let answer = self.provider.respond(ask, on_text).await?;
             // The caller still gets the response if writing fails, for example on a full disk.
             if let Err(error) = self.append_response(&answer) {
                 let file = self.file.display();
-                tracing::warn!(%error, %file, "an answer of a model could not be recorded");
+                tracing::warn!(%error, %file, "the response of a model could not be recorded");
             }
             Ok(answer)
         })

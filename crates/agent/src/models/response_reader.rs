@@ -28,7 +28,7 @@ impl ResponseReader<'_> {
     pub(super) async fn read(
         mut self,
         ask: &ModelRequest,
-        said: TextListener<'_>,
+        on_text: TextListener<'_>,
     ) -> Result<ModelResponse, ProviderError> {
         let mut text = String::new();
         let mut calls = ToolCallAssembler::default();
@@ -36,7 +36,7 @@ impl ResponseReader<'_> {
             match self.next_event().await {
                 Ok(ChatStreamEvent::Chunk(piece)) if !piece.content.is_empty() => {
                     text.push_str(&piece.content);
-                    said(&piece.content);
+                    on_text(&piece.content);
                 }
                 Ok(ChatStreamEvent::ToolCallChunk(piece)) => {
                     calls.add_piece(piece.tool_call, self.endpoint.api);
@@ -56,7 +56,7 @@ impl ResponseReader<'_> {
         let stop = self.stop_reason(&end)?;
         if let Some(words) = self.frame_observer.refusal().filter(|words| !words.is_empty()) {
             text.push_str(&words);
-            said(&words);
+            on_text(&words);
         }
         let tokens = token_usage(&end);
         calls.add_complete(
@@ -91,7 +91,7 @@ impl ResponseReader<'_> {
                 Ok(None) => Err(self.truncated_error()),
                 Err(_) if self.frame_observer.frames() > heard => continue,
                 Err(_) => {
-                    let reason = format!("it has said nothing for {} seconds", limit.as_secs_f32());
+                    let reason = format!("no data for {} seconds", limit.as_secs_f32());
                     Err(ProviderError::unreachable(self.endpoint, &reason, RetryAdvice::Never))
                 }
             };
@@ -110,14 +110,14 @@ impl ResponseReader<'_> {
     }
 
     fn truncated_error(&self) -> ProviderError {
-        let reason = "the connection ended in the middle";
+        let reason = "the connection closed before the end of the response";
         ProviderError::unreadable(self.endpoint, reason, RetryAdvice::Soon)
     }
 
     fn too_large_error(&self) -> ProviderError {
         ProviderError::unreadable(
             self.endpoint,
-            "it is larger than an answer can be",
+            "the response exceeds the size limit",
             RetryAdvice::Never,
         )
     }

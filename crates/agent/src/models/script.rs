@@ -59,11 +59,11 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    #[error("the script {path} cannot be read: {error}")]
+    #[error("cannot read the model script {path}: {error}")]
     File { path: PathBuf, error: std::io::Error },
-    #[error("the script {path} has {bytes} bytes, and at most {BYTES_MAX} are read")]
+    #[error("model script {path} has {bytes} bytes; at most {BYTES_MAX} are allowed")]
     TooLarge { path: PathBuf, bytes: u64 },
-    #[error("the script is not a list of turns: {0}")]
+    #[error("model script is not a list of turns: {0}")]
     Yaml(Box<serde_saphyr::Error>),
 }
 
@@ -109,16 +109,17 @@ impl ScriptedModel {
     fn play(
         &self,
         ask: &ModelRequest,
-        said: TextListener<'_>,
+        on_text: TextListener<'_>,
     ) -> Result<ModelResponse, ModelError> {
         let number = self.next_turn.fetch_add(1, Ordering::Relaxed);
-        let turn = self.script.turns().get(number).ok_or_else(|| {
-            invalid_response(format!("the script has ended after {number} turns"))
-        })?;
+        let turn =
+            self.script.turns().get(number).ok_or_else(|| {
+                invalid_response(format!("the model script has only {number} turns"))
+            })?;
         turn.check(ask)
             .map_err(|reason| invalid_response(format!("turn {}: {reason}", number + 1)))?;
         if !turn.say.is_empty() {
-            said(&turn.say);
+            on_text(&turn.say);
         }
         Ok(turn.response(number))
     }
@@ -135,7 +136,7 @@ impl ScriptTurn {
             return Ok(());
         }
         let came: String = came.chars().take(ACTUAL_CHARS_MAX).collect();
-        Err(format!("the script expects {expected:?} in the last message, which is {came:?}"))
+        Err(format!("the model script expects {expected:?} in the last message, which is {came:?}"))
     }
 
     /// The response of this turn, which has this number in its script.
@@ -192,8 +193,8 @@ impl Model for ScriptedModel {
     fn respond<'a>(
         &'a self,
         ask: &'a ModelRequest,
-        said: TextListener<'a>,
+        on_text: TextListener<'a>,
     ) -> BoxFuture<'a, Result<ModelResponse, ModelError>> {
-        Box::pin(async move { self.play(ask, said) })
+        Box::pin(async move { self.play(ask, on_text) })
     }
 }

@@ -12,9 +12,9 @@ fn models(variables: &[(&str, &str)]) -> Models {
 }
 
 fn refused(models: &Models, name: Option<&str>) -> (String, String) {
-    let fault = models.choose(name).unwrap_err();
-    assert_eq!((&fault.code, fault.retryable), (&ErrorCode::ModelUnavailable, false));
-    (fault.message, fault.hint.unwrap())
+    let error = models.choose(name).unwrap_err();
+    assert_eq!((&error.code, error.retryable), (&ErrorCode::ModelUnavailable, false));
+    (error.message, error.hint.unwrap())
 }
 
 #[test]
@@ -28,7 +28,10 @@ fn a_missing_key_is_named_by_its_variable() {
     ] {
         let (message, hint) = refused(&models(&[]), Some(name));
         assert!(message.contains(name), "{message}");
-        assert!(hint.starts_with(&format!("set {variable} where the server starts")), "{hint}");
+        assert!(
+            hint.starts_with(&format!("set {variable} in the environment of the server")),
+            "{hint}"
+        );
         assert!(hint.ends_with("preferences.code_model"), "{hint}");
         // An empty variable counts as unset.
         let (_, hint) = refused(&models(&[(variable, " ")]), Some(name));
@@ -42,7 +45,7 @@ fn a_missing_key_is_named_by_its_variable() {
 fn a_name_that_leads_nowhere_is_told_where_it_could_lead() {
     let models = models(&[("OPENAI_API_KEY", "k")]);
     let (message, hint) = refused(&models, Some("gpt-4.1"));
-    assert!(message.contains("\"gpt-4.1\" does not say whose model it is"), "{message}");
+    assert!(message.contains("\"gpt-4.1\" has no provider"), "{message}");
     assert!(hint.contains("openai/gpt-4.1"), "{hint}");
     let (message, hint) = refused(&models, Some("closedai/gpt-4.1"));
     assert!(message.contains("closedai/gpt-4.1"), "{message}");
@@ -74,7 +77,7 @@ fn a_name_is_never_more_than_a_name() {
         &long,
     ] {
         let (message, _) = refused(&models, Some(&format!("gemini/{name}")));
-        assert!(message.contains("not a name that a model can have"), "{name:?}: {message}");
+        assert!(message.contains("invalid model name"), "{name:?}: {message}");
     }
     for name in ["gemini-2.5-pro", "tuned/a.b_c", "llama3:8b", "ft:a:b::c", "a@2024+x"] {
         assert!(models.choose(Some(&format!("gemini/{name}"))).is_ok(), "{name}");
@@ -226,7 +229,7 @@ async fn a_script_is_played_from_its_first_turn_to_its_last() {
     assert_eq!(model.respond(&second, &listener).await.unwrap().text, "It is 42.");
     assert_eq!(*heard.lock().unwrap(), "I add it up.It is 42.");
     let over = model.respond(&second, &listener).await.unwrap_err().to_string();
-    assert!(over.contains("the script has ended after 2 turns"), "{over}");
+    assert!(over.contains("the model script has only 2 turns"), "{over}");
 }
 
 #[tokio::test]

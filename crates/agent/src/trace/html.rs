@@ -98,7 +98,7 @@ fn section_html<'a>(
                 body.push_str(&details("Instructions of the model", system));
             }
             let asked: Vec<String> = messages.iter().map(message).collect();
-            body.push_str(&details("What the model was told", &asked.join("\n\n")));
+            body.push_str(&details("Messages to the model", &asked.join("\n\n")));
             format!("<h3>{number}. {}</h3>\n{body}", purpose_label(*purpose))
         }
         TraceAction::Ran { round, .. } => {
@@ -217,7 +217,7 @@ fn output_html(shown: &RunOutput<'_>) -> String {
     match shown {
         RunOutput::Printed { stream: OutputStream::Stdout, text } => pre("stdout", text),
         RunOutput::Printed { stream: OutputStream::Stderr, text } => pre("stderr", text),
-        RunOutput::Truncated(bytes) => note(&format!("{bytes} bytes of output were not kept")),
+        RunOutput::Truncated(bytes) => note(&format!("{bytes} bytes of output were not stored")),
         RunOutput::Value { picture: Some(picture), .. } => figure(picture),
         RunOutput::Value { text, .. } => pre("value", text.unwrap_or_default()),
         RunOutput::Failed { name, message, traceback } => {
@@ -243,8 +243,8 @@ fn round_title(round: &Round) -> String {
 
 pub(super) fn purpose_label(purpose: Purpose) -> &'static str {
     match purpose {
-        Purpose::Plan => "Asked for a plan",
-        Purpose::Work => "Asked what to do",
+        Purpose::Plan => "Request for a plan",
+        Purpose::Work => "Request for the next step",
     }
 }
 

@@ -157,7 +157,7 @@ fn output(shown: RunOutput<'_>, count: u32) -> Value {
         RunOutput::Printed { stream: OutputStream::Stdout, text } => stream("stdout", &text),
         RunOutput::Printed { stream: OutputStream::Stderr, text } => stream("stderr", &text),
         RunOutput::Truncated(bytes) => {
-            stream("stderr", &format!("[{bytes} bytes of output were not kept]\n"))
+            stream("stderr", &format!("[{bytes} bytes of output were not stored]\n"))
         }
         RunOutput::Value { main, text, picture } => {
             let text = text.map(str::to_owned);

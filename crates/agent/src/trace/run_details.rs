@@ -238,13 +238,13 @@ impl ChildExecution {
             text: None,
             picture: Some(picture),
         }));
-        shown.extend(self.execution.error.as_ref().map(|fault| RunOutput::Failed {
-            name: match &fault.exception {
+        shown.extend(self.execution.error.as_ref().map(|error| RunOutput::Failed {
+            name: match &error.exception {
                 Some(exception) => Cow::Borrowed(exception.as_str()),
-                None => Cow::Owned(fault.code.to_string()),
+                None => Cow::Owned(error.code.to_string()),
             },
-            message: &fault.message,
-            traceback: fault.traceback.as_deref(),
+            message: &error.message,
+            traceback: error.traceback.as_deref(),
         }));
         shown
     }

@@ -92,7 +92,7 @@ pub(super) fn message_text(message: &Message) -> String {
         Message::User { text } | Message::Model { text, .. } => text.clone(),
         Message::Tools { results } => {
             let names: Vec<&str> = results.iter().map(|result| &*result.name).collect();
-            format!("(what came of {})", names.join(", "))
+            format!("(result of {})", names.join(", "))
         }
     }
 }
@@ -113,7 +113,9 @@ fn output_text(shown: &RunOutput<'_>) -> String {
         RunOutput::Printed { stream: OutputStream::Stderr, text } => {
             indent_block(text, &format!("{MARGIN}! "))
         }
-        RunOutput::Truncated(bytes) => format!("{MARGIN}({bytes} bytes of output were not kept)\n"),
+        RunOutput::Truncated(bytes) => {
+            format!("{MARGIN}({bytes} bytes of output were not stored)\n")
+        }
         RunOutput::Value { picture: Some(picture), .. } => {
             let name = picture.name.as_deref().map(|name| format!(", {}", sanitize_line(name)));
             format!("{MARGIN}(a picture, {}{})\n", picture.mime, name.unwrap_or_default())

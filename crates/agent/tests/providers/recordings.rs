@@ -59,7 +59,7 @@ async fn what_was_recorded_is_played_again_word_for_word() {
             assert_eq!(&answer(&*model).await.unwrap(), expected);
         }
         let over = answer(&*model).await.unwrap_err();
-        assert!(over.to_string().contains("the script has ended"), "{over}");
+        assert!(over.to_string().contains("the model script has only"), "{over}");
     }
     let written = fs::read_to_string(&files[0]).unwrap();
     assert!(

@@ -64,7 +64,7 @@ async fn a_provider_that_repeats_the_key_tells_it_to_nobody() {
         }
     }
     let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    assert!(logged.contains("a model is asked again"), "{logged}");
+    assert!(logged.contains("retrying the model request"), "{logged}");
     assert!(!logged.contains(KEY), "{logged}");
 }
 

@@ -32,7 +32,10 @@ async fn a_provider_that_asks_for_too_much_time_is_not_waited_for() {
     let server =
         ModelServer::start("[{fail: {status: 429, message: come tomorrow, retry_after: 86400}}]");
     let error = answer(&*choose(&server, EACH[0])).await.unwrap_err();
-    assert!(matches!(&error, ModelError::Busy { said, .. } if said == "come tomorrow"), "{error}");
+    assert!(
+        matches!(&error, ModelError::Busy { message, .. } if message == "come tomorrow"),
+        "{error}"
+    );
     assert_eq!(server.requests().len(), 1);
 }
 
@@ -57,11 +60,11 @@ async fn what_a_provider_refuses_is_not_asked_again() {
             "[{{fail: {{status: 404, message: no such model {long}}}}}]"
         ));
         let error = answer(&*choose(&server, name)).await.unwrap_err();
-        let ModelError::Rejected { status: 404, said, .. } = &error else {
+        let ModelError::Rejected { status: 404, message, .. } = &error else {
             panic!("{name}: {error}")
         };
-        assert!(said.starts_with("no such model"), "{name}: {said}");
-        assert!(said.len() < 600, "{name}: {said}");
+        assert!(message.starts_with("no such model"), "{name}: {message}");
+        assert!(message.len() < 600, "{name}: {message}");
         assert_eq!(server.requests().len(), 1, "{name}");
         assert!(!error.to_error().retryable);
     }
@@ -132,7 +135,7 @@ async fn a_provider_without_an_end_is_left() {
         let server = ModelServer::start(&script);
         let error = answer(&*choose(&server, EACH[0])).await.unwrap_err();
         let ModelError::InvalidResponse { reason, .. } = &error else { panic!("{error}") };
-        assert!(reason.contains("larger"), "{reason}");
+        assert!(reason.contains("exceeds the size limit"), "{reason}");
         assert_eq!(server.requests().len(), 1);
     }
 }
@@ -202,7 +205,7 @@ async fn an_error_in_the_middle_is_told_as_the_provider_tells_it() {
     let turn = json!({ "raw": raw });
     let server = ModelServer::start(&json!([turn, turn, turn]).to_string());
     let error = answer(&*choose(&server, "anthropic/claude-sonnet-4-5")).await.unwrap_err();
-    assert!(matches!(&error, ModelError::Busy { said, .. } if said == "full"), "{error}");
+    assert!(matches!(&error, ModelError::Busy { message, .. } if message == "full"), "{error}");
     assert_eq!(server.requests().len(), 3);
 }
 
