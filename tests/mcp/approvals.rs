@@ -102,7 +102,7 @@ async fn what_came_of_a_call_that_somebody_else_has_allowed_can_be_asked_for() {
     let open = world.owner.get("/v1/approvals?state=pending").await["items"][0].clone();
     let result = || called(&robot, "get_result", json!({"execution": open["execution_id"]}));
     let waits = result().await;
-    assert!(waits["content"][0]["text"].as_str().unwrap().contains("still waits"), "{waits}");
+    assert!(waits["content"][0]["text"].as_str().unwrap().contains("still waiting"), "{waits}");
     let path = format!("/v1/approvals/{}", open["id"].as_str().unwrap());
     world.owner.post(&path, json!({"decision": "allow"})).await;
     let is_done = async || result().await["structuredContent"]["result"] == "deleted it";
@@ -253,5 +253,8 @@ fn an_engine_of_ones_own_runs_nothing_for_a_client_that_cannot_ask() {
     let refused = client.request("tools/call", params);
     let error = &refused["result"]["structuredContent"]["error"];
     assert_eq!(error["code"], "approval.denied", "{refused}");
-    assert!(error["message"].as_str().unwrap().contains("this client cannot ask"), "{refused}");
+    assert!(
+        error["message"].as_str().unwrap().contains("this client does not support elicitation"),
+        "{refused}"
+    );
 }

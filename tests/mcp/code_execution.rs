@@ -108,13 +108,13 @@ fn a_client_that_cannot_be_asked_is_told_so_at_once() {
     let refused = unable.request("tools/call", wish())["result"].clone();
     let (code, message) = said(&refused);
     assert_eq!(code, "approval.denied");
-    assert!(message.contains("this client cannot ask"), "{message}");
+    assert!(message.contains("this client does not support elicitation"), "{message}");
 
     let mut newer = Stdio::silent(&["--permission", "ask", "--model", &model], &[]);
     let refused = newer.request("tools/call", modern(wish(), &can_ask()))["result"].clone();
     let (code, message) = said(&refused);
     assert_eq!(code, "approval.denied");
-    assert!(message.contains("call execute_python with code of your own"), "{message}");
+    assert!(message.contains("call execute_python with your own code"), "{message}");
 }
 
 #[test]

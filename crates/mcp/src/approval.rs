@@ -164,7 +164,7 @@ pub(crate) fn resumed_answer<'a>(
     let (Some(ticket), Some(responses)) = (state, responses) else { return Ok(None) };
     let Some(response) = responses.get(INPUT_KEY) else { return Ok(None) };
     let answer: ElicitResult = serde_json::from_value(response.clone()).map_err(|_| {
-        ErrorData::invalid_params("the answer to the question cannot be read", None)
+        ErrorData::invalid_params("the response to the elicitation is invalid", None)
     })?;
     Ok(Some((ticket, outcome_of(&answer))))
 }
@@ -216,12 +216,18 @@ fn elicitation_params(approval: &Approval) -> ElicitRequestParams {
 /// The client owns the state and a model cannot repair it, so this is a protocol error and not a
 /// tool error.
 pub(crate) fn invalid_state_error() -> ErrorData {
-    ErrorData::invalid_params("the request state is of no open question about this call", None)
+    ErrorData::invalid_params(
+        "the request state does not match a pending approval of this call",
+        None,
+    )
 }
 
 fn unanswered_error() -> Error {
-    Error::new(ErrorCode::ApprovalDenied, "nobody has answered, and nothing was run")
-        .hint("go on without it, or ask the user whether to call it again")
+    Error::new(
+        ErrorCode::ApprovalDenied,
+        "the approval request expired without an answer; nothing was run",
+    )
+    .hint("continue without it, or ask the user whether to call it again")
 }
 
 /// Error for a client without elicitation, if the approval can be answered elsewhere. `execution`
@@ -232,21 +238,20 @@ pub(crate) fn approve_elsewhere_error(
     address: &str,
 ) -> Error {
     let id = approval.id;
-    let message = format!(
-        "{:?} waits for a person who may allow it: {address}/v1/approvals/{id}",
-        approval.tool_name
-    );
+    let message =
+        format!("{:?} is waiting for an approval: {address}/v1/approvals/{id}", approval.tool_name);
     Error::new(ErrorCode::ApprovalRequired, message).hint(format!(
-        "do not call it again; tell the user that somebody with another key than yours has to answer \
-         (`belljar approvals allow {id}`). It then runs once, and get_result with \
-         {{\"execution\": \"{execution}\"}} gives what came of it"
+        "do not call it again; tell the user that a person with another key must approve it \
+         (`belljar approvals allow {id}`). Then it runs once, and get_result with {{\"execution\": \
+         \"{execution}\"}} returns its result"
     ))
 }
 
 /// Error for a client without elicitation that is the only client of this Belljar.
 pub(crate) fn cannot_elicit_error() -> Error {
-    let message = "nothing was run: the user has to be asked first, and this client cannot ask";
+    let message = "nothing was run: an approval of the user is required, and this client does not \
+                   support elicitation";
     Error::new(ErrorCode::ApprovalDenied, message).hint(
-        "tell the user that it takes a client with elicitation, or `belljar mcp` without --permission",
+        "tell the user to use a client with elicitation, or `belljar mcp` without --permission",
     )
 }

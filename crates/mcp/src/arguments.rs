@@ -16,15 +16,15 @@ pub(crate) fn parse_arguments<T: DeserializeOwned>(
     if let Some(name) =
         given.keys().find(|name| !known.is_some_and(|known| known.contains_key(*name)))
     {
-        return Err(Error::new(ErrorCode::ArgsUnknown, format!("there is no argument {name:?}"))
-            .hint("use those that the tool's input schema has"));
+        return Err(Error::new(ErrorCode::ArgsUnknown, format!("unknown argument {name:?}"))
+            .hint("use the arguments of the tool's input schema"));
     }
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
     for name in required.filter_map(Value::as_str) {
         if given.get(name).is_none_or(Value::is_null) {
             return Err(Error::new(
                 ErrorCode::ArgsMissing,
-                format!("the argument {name:?} is missing"),
+                format!("missing required argument {name:?}"),
             ));
         }
     }
@@ -33,7 +33,7 @@ pub(crate) fn parse_arguments<T: DeserializeOwned>(
         if let Some(wanted) =
             wanted.filter(|wanted| !value.is_null() && !has_json_type(value, wanted))
         {
-            let message = format!("the argument {name:?} must be of type {wanted}");
+            let message = format!("argument {name:?} must be of type {wanted}");
             return Err(Error::new(ErrorCode::ArgsInvalid, message));
         }
     }
@@ -56,8 +56,8 @@ pub(crate) fn parse_session(handle: &str) -> Result<SandboxId, Error> {
     handle.parse().map_err(|_| {
         Error::new(
             ErrorCode::ArgsInvalid,
-            format!("the argument \"session\" is no handle: {handle:?}"),
+            format!("argument \"session\" is not a session handle: {handle:?}"),
         )
-        .hint("use the `session` that create_session has returned")
+        .hint("use the `session` that create_session returned")
     })
 }

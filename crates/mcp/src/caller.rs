@@ -23,7 +23,11 @@ impl McpCaller {
         let sent = extensions.get::<http::request::Parts>();
         let mcp_caller = sent.and_then(|parts| parts.extensions.get::<Self>()).or(always);
         mcp_caller.cloned().ok_or_else(|| {
-            ErrorData::new(ErrorCode::INVALID_REQUEST, "nobody is known to have sent this", None)
+            ErrorData::new(
+                ErrorCode::INVALID_REQUEST,
+                "the request has no authenticated caller",
+                None,
+            )
         })
     }
 }

@@ -47,7 +47,7 @@ fn input_schema() -> JsonObject {
     json_object(json!({
         "type": "object",
         "properties": {
-            "request": text("What the code shall do, in plain words."),
+            "request": text("What the code should do, in plain words."),
             "document_ids": {
                 "type": "array",
                 "items": {"type": "string", "format": "uuid"},

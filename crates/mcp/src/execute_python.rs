@@ -41,7 +41,7 @@ impl ExecutePythonCall {
         let ExecutePythonArguments { code, files, session, visuals, timeout } =
             arguments::parse_arguments(given, &input_schema())?;
         if code.trim().is_empty() {
-            let error = Error::new(ErrorCode::ArgsInvalid, "the argument \"code\" is empty");
+            let error = Error::new(ErrorCode::ArgsInvalid, "argument \"code\" is empty");
             return Err(error.hint("send a complete Python script"));
         }
         let milliseconds = timeout.map(|seconds| seconds.saturating_mul(1000));
@@ -72,8 +72,8 @@ fn file_input(index: usize, url: String) -> Result<FileInput, Error> {
     let bad =
         |message: String| Error::new(ErrorCode::ArgsInvalid, format!("files[{index}]: {message}"));
     if !url.starts_with("https://") && !url.starts_with("http://") {
-        return Err(bad(format!("{url:?} is no URL"))
-            .hint("files are named by http or https URLs, and opened in the code by their names"));
+        return Err(bad(format!("{url:?} is not a URL"))
+            .hint("pass http or https URLs, and open the files in the code by their names"));
     }
     let path = url.split(['?', '#']).next().unwrap_or_default();
     if path.to_ascii_lowercase().ends_with(".pdf") {

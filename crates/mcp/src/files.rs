@@ -60,7 +60,7 @@ pub(crate) async fn read(
     let (file, size) = service.read_session_file(caller, id, name.clone()).await?;
     if size > READ_BYTES_MAX {
         let message =
-            format!("{name:?} has {size} bytes, and {READ_BYTES_MAX} can be read at once");
+            format!("{name:?} has {size} bytes; at most {READ_BYTES_MAX} can be read at once");
         return Err(Error::new(ErrorCode::OutputTooLarge, message)
             .hint("read the part you need with execute_python in the same session")
             .into());
@@ -116,11 +116,11 @@ pub(crate) async fn write(
         (None, Some(data)) => STANDARD.decode(data).map_err(|error| {
             Error::new(
                 ErrorCode::ArgsInvalid,
-                format!("the argument \"base64\" cannot be decoded: {error}"),
+                format!("argument \"base64\" is not valid base64: {error}"),
             )
         })?,
         _ => {
-            let message = "exactly one of the arguments \"text\" and \"base64\" is needed";
+            let message = "exactly one of the arguments \"text\" and \"base64\" is required";
             return Err(Error::new(ErrorCode::ArgsInvalid, message).into());
         }
     };
@@ -153,8 +153,9 @@ fn write_schema() -> JsonObject {
     let properties = json!({
         "session": session_schema(),
         "name": name_schema(),
-        "text": {"type": "string", "description": "What the file will have in it, as text."},
-        "base64": {"type": "string", "description": "What the file will have in it, if it is no text."},
+        "text": {"type": "string", "description": "The content of the file as text."},
+        "base64": {"type": "string", "description": "The content of the file in base64, if it is \
+                                                     not text."},
     });
     object_schema(properties, &["session", "name"])
 }

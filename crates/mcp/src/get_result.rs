@@ -22,16 +22,16 @@ pub(crate) async fn get_result(
 ) -> Result<CallToolResult, RequestError> {
     let GetResultArguments { execution } = arguments::parse_arguments(given, &input_schema())?;
     let id: ExecutionId = execution.parse().map_err(|_| {
-        let message = format!("the argument \"execution\" is no id: {execution:?}");
+        let message = format!("argument \"execution\" is not an id: {execution:?}");
         Error::new(ErrorCode::ArgsInvalid, message)
     })?;
     let record = service.execution(caller, id).await?;
     let waits = match record.status {
         ExecutionStatus::WaitingApproval => {
-            "it still waits for a person; ask again when they have answered"
+            "it is still waiting for an approval; call again when it is decided"
         }
         ExecutionStatus::Queued | ExecutionStatus::Running => {
-            "it is still running; ask again in a while"
+            "it is still running; call again later"
         }
         _ => return Ok(ResultFormat::for_execution(&record).render(&record)),
     };
@@ -42,7 +42,8 @@ fn input_schema() -> JsonObject {
     json_object(json!({
         "type": "object",
         "properties": {
-            "execution": {"type": "string", "description": "The id that the call was answered with."},
+            "execution": {"type": "string", "description": "The id of the execution that the call \
+                                                            returned."},
         },
         "required": ["execution"],
         "additionalProperties": false,
@@ -50,8 +51,8 @@ fn input_schema() -> JsonObject {
 }
 
 pub(crate) fn tool() -> Tool {
-    let about = "Get what came of a call that was answered with the id of an execution instead of a \
-result, because a person had to be asked first.";
+    let about = "Get the result of a call that returned the id of an execution instead of a \
+                 result, because it required an approval.";
     let annotations =
         ToolAnnotations::with_title("Result of a call").read_only(true).open_world(false);
     Tool::new(GET, about, input_schema()).with_annotations(annotations)

@@ -295,11 +295,7 @@ mod tests {
         assert!(call("x").is_none(), "it is not theirs");
         let in_a = call("a").unwrap();
         let _listening = sessions.begin_use("b", one, McpSessionUse::Listen).unwrap();
-        assert_eq!(
-            sessions.session_to_evict(one),
-            Ok(Some("c".to_owned())),
-            "nobody listens to it"
-        );
+        assert_eq!(sessions.session_to_evict(one), Ok(Some("c".to_owned())), "it has no listener");
         let in_c = call("c").unwrap();
         assert_eq!(sessions.session_to_evict(one), Ok(Some("b".to_owned())), "it has no call");
         let in_b = call("b").unwrap();

@@ -27,8 +27,11 @@ pub(crate) fn file_uri(execution: ExecutionId, name: &str) -> String {
 }
 
 pub(crate) fn template() -> ResourceTemplate {
-    ResourceTemplate::new(format!("{PREFIX}{{execution_id}}/files/{{+name}}"), "file of a run")
-        .with_description("A file that a run has left in its working directory.")
+    ResourceTemplate::new(
+        format!("{PREFIX}{{execution_id}}/files/{{+name}}"),
+        "file of an execution",
+    )
+    .with_description("A file that an execution wrote to its working directory.")
 }
 
 pub(crate) async fn read_resource(
@@ -37,7 +40,7 @@ pub(crate) async fn read_resource(
     uri: &str,
 ) -> Result<ReadResourceResult, ErrorData> {
     let missing = || {
-        let message = format!("there is no resource {uri}");
+        let message = format!("resource {uri} not found");
         ErrorData::resource_not_found(message, Some(json!({"uri": uri})))
     };
     let rest = uri.strip_prefix(PREFIX).ok_or_else(missing)?;

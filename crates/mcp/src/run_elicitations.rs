@@ -108,17 +108,17 @@ pub(crate) async fn cancel_if_approval_needed(
 fn unanswered_error() -> Error {
     Error::new(
         ErrorCode::ApprovalDenied,
-        "nobody has answered, so the run was ended before this code",
+        "the approval request expired without an answer; the run was ended before this code",
     )
-    .hint("go on without it, or ask the user whether to call it again")
+    .hint("continue without it, or ask the user whether to call it again")
 }
 
 /// Error for a client of the current revision that is the only client of this Belljar.
 fn cannot_elicit_during_call_error() -> Error {
-    let message = "the run was ended: the user has to be asked before its code runs, and this client \
-                   cannot ask in the middle of a call";
+    let message = "the run was ended: its code requires an approval of the user, and this client \
+                   does not support elicitation during a call";
     Error::new(ErrorCode::ApprovalDenied, message).hint(
-        "call execute_python with code of your own, about which the user is asked, or tell the user \
-         that it takes `belljar mcp` without --permission",
+        "call execute_python with your own code, which the user can approve, or tell the user to \
+         use `belljar mcp` without --permission",
     )
 }

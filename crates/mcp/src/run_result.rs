@@ -57,7 +57,7 @@ fn model_hint(error: &Error) -> Option<&str> {
         ErrorCode::MemoryExceeded => {
             Some("use less memory: read and work through the data in parts")
         }
-        ErrorCode::SessionBusy => Some("wait a moment, and call again"),
+        ErrorCode::SessionBusy => Some("wait a moment and call again"),
         ErrorCode::SessionNotFound | ErrorCode::SessionExpired | ErrorCode::SessionLost => {
             Some("open another one with create_session")
         }

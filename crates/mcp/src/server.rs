@@ -308,7 +308,7 @@ impl McpServer {
 }
 
 fn unknown_tool_error(name: &str) -> ErrorData {
-    ErrorData::invalid_params(format!("there is no tool {name:?}"), None)
+    ErrorData::invalid_params(format!("tool {name:?} not found"), None)
 }
 
 fn internal_error(refused: &RequestError) -> ErrorData {

@@ -20,7 +20,7 @@ pub(crate) fn prompts() -> Vec<Prompt> {
 }
 
 pub(crate) fn get_prompt(name: &str) -> Result<GetPromptResult, ErrorData> {
-    let missing = || ErrorData::invalid_params(format!("there is no prompt {name:?}"), None);
+    let missing = || ErrorData::invalid_params(format!("prompt {name:?} not found"), None);
     let skill = Skill::built_in(name).ok_or_else(missing)?;
     let body = skill.body().map_err(|_| missing())?;
     let message = PromptMessage::new_text(Role::User, body);

@@ -57,5 +57,5 @@ pub(crate) fn parse_task_id(task: &str) -> Result<ExecutionId, ErrorData> {
 }
 
 pub(crate) fn task_not_found(task: &str) -> ErrorData {
-    ErrorData::invalid_params("there is no such task", Some(json!({"taskId": task})))
+    ErrorData::invalid_params("task not found", Some(json!({"taskId": task})))
 }

@@ -109,7 +109,7 @@ pub(super) fn next_round(
     given: RetryInput<'_>,
     context: &RequestContext<RoleServer>,
 ) -> Result<InputRound, ErrorData> {
-    let unknown = |_| ErrorData::invalid_params("the request state is none of ours", None);
+    let unknown = |_| ErrorData::invalid_params("the request state is invalid", None);
     let asked: usize = given.state.map_or(Ok(0), str::parse).map_err(unknown)?;
     let answered = rounds.get(asked).is_some_and(|round| given.has_answers_for(round));
     let next = if answered { asked + 1 } else { asked };
