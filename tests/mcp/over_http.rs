@@ -192,7 +192,7 @@ async fn t112_a_session_with_a_call_under_way_is_not_ended_for_another() {
             .text()
             .await
             .unwrap()
-            .contains("2 sessions of MCP of this principal with calls under way")
+            .contains("limit of 2 MCP sessions of this principal with calls in progress")
     );
     for call in [first, second] {
         let result = call.await.unwrap();

@@ -50,7 +50,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
         match serde_json::to_vec(&self.0) {
             Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
             Err(error) => {
-                let message = format!("the response cannot be written as JSON: {error}");
+                let message = format!("the response cannot be serialized as JSON: {error}");
                 let problem = Problem::from(Error::new(ErrorCode::ValueNotJson, message));
                 problem.with_status(StatusCode::INTERNAL_SERVER_ERROR).into_response()
             }
@@ -69,8 +69,8 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Js
             return Ok(Self(from_json(b"{}")?));
         }
         if !kind.is_some_and(is_json) {
-            let fault = Error::new(ErrorCode::ArgsInvalid, "the body is not said to be JSON");
-            return Err(fault.hint("send it with Content-Type: application/json").into());
+            let error = Error::new(ErrorCode::ArgsInvalid, "Content-Type must be application/json");
+            return Err(error.hint("set the header `Content-Type: application/json`").into());
         }
         let charge = request.extensions().get::<Arc<BodyMemoryPermit>>().cloned();
         let bytes = read_body(request.into_body(), JSON_BYTES_MAX, charge.as_deref()).await?;
@@ -86,7 +86,7 @@ pub(crate) async fn parse_off_thread<T: Send + 'static>(
     if bytes.len() <= SMALL_BYTES_MAX {
         return reader(&bytes);
     }
-    let unread = || Error::new(ErrorCode::SandboxUnreachable, "the body cannot be read now");
+    let unread = || Error::new(ErrorCode::SandboxUnreachable, "the request body could not be read");
     let _permit = LARGE_BODY_READERS.acquire().await.map_err(|_| unread())?;
     let reading = tokio::task::spawn_blocking(move || reader(&bytes));
     reading.await.map_err(|_| unread())?
@@ -102,20 +102,23 @@ pub(crate) async fn read_body(
     most: usize,
     charge: Option<&BodyMemoryPermit>,
 ) -> Result<Vec<u8>, Problem> {
-    let fault = match tokio::time::timeout(BODY_TIMEOUT, collect(body, most, charge)).await {
+    let error = match tokio::time::timeout(BODY_TIMEOUT, collect(body, most, charge)).await {
         Ok(Ok(CollectedBody::Whole(bytes))) => return Ok(bytes),
-        Ok(Ok(CollectedBody::Refused(fault))) => fault,
+        Ok(Ok(CollectedBody::Refused(error))) => error,
         Ok(Ok(CollectedBody::TooLarge)) => {
-            Error::new(ErrorCode::RequestTooLarge, format!("the body has more than {most} bytes"))
-                .hint("upload large files as documents, and name them by document_id")
+            Error::new(ErrorCode::RequestTooLarge, format!("the request body exceeds {most} bytes"))
+                .hint("upload large files as documents and refer to them by document_id")
         }
-        Ok(Err(_)) => Error::new(ErrorCode::ArgsInvalid, "the body ended too soon"),
+        Ok(Err(_)) => {
+            Error::new(ErrorCode::ArgsInvalid, "the request body ended before its Content-Length")
+        }
         Err(_) => {
-            let message = format!("the body did not come within {} s", BODY_TIMEOUT.as_secs());
+            let message =
+                format!("the request body was not received within {} s", BODY_TIMEOUT.as_secs());
             Error::new(ErrorCode::ArgsInvalid, message)
         }
     };
-    Err(fault.into())
+    Err(error.into())
 }
 
 /// Result of reading a body.
@@ -137,8 +140,8 @@ async fn collect(
     while let Some(piece) = pieces.next().await.transpose()? {
         size += piece.len();
         if size <= most {
-            if let Some(Err(fault)) = charge.map(|charge| charge.add(piece.len())) {
-                return Ok(CollectedBody::Refused(fault));
+            if let Some(Err(error)) = charge.map(|charge| charge.add(piece.len())) {
+                return Ok(CollectedBody::Refused(error));
             }
             bytes.extend_from_slice(&piece);
         } else if size <= most.saturating_mul(DISCARD_FACTOR) {
@@ -166,9 +169,9 @@ pub(crate) fn check_nodes(bytes: &[u8]) -> Result<(), Problem> {
     if nodes <= NODES_MAX {
         return Ok(());
     }
-    let message = format!("the body has more than {NODES_MAX} values and names");
-    let fault = Error::new(ErrorCode::RequestTooLarge, message);
-    Err(fault.hint("upload large data as documents, and name them by document_id").into())
+    let message = format!("the request body has more than {NODES_MAX} JSON values and names");
+    let error = Error::new(ErrorCode::RequestTooLarge, message);
+    Err(error.hint("upload large data as documents and refer to them by document_id").into())
 }
 
 pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
@@ -223,11 +226,11 @@ fn field_in_message(message: &str) -> Option<&str> {
 
 /// An error about one field.
 pub(crate) fn invalid_field(path: String, message: &str) -> Problem {
-    let about = if path.is_empty() { "the body".to_owned() } else { path.clone() };
-    let fault = Error::new(ErrorCode::ArgsInvalid, format!("{about}: {message}"));
+    let about = if path.is_empty() { "the request body".to_owned() } else { path.clone() };
+    let error = Error::new(ErrorCode::ArgsInvalid, format!("{about}: {message}"));
     let detail =
         ErrorDetail { path: Some(path), message: message.to_owned(), ..ErrorDetail::default() };
-    RequestError { error: Box::new(fault), details: vec![detail] }.into()
+    RequestError { error: Box::new(error), details: vec![detail] }.into()
 }
 
 fn escape_pointer_token(key: &str) -> String {
@@ -247,7 +250,7 @@ struct JsonShapeVisitor<'a> {
 impl JsonShapeVisitor<'_> {
     fn nested<E: serde::de::Error>(&mut self) -> Result<JsonShapeVisitor<'_>, E> {
         if self.depth == DEPTH_MAX {
-            return Err(E::custom(format!("it is nested deeper than {DEPTH_MAX} levels")));
+            return Err(E::custom(format!("JSON is nested deeper than {DEPTH_MAX} levels")));
         }
         Ok(JsonShapeVisitor { depth: self.depth + 1, path: self.path })
     }
@@ -310,7 +313,7 @@ impl<'de> Visitor<'de> for JsonShapeVisitor<'_> {
         while let Some(key) = entries.next_key::<String>()? {
             self.path.push(key.clone());
             if !seen.insert(key) {
-                return Err(serde::de::Error::custom("it stands there twice"));
+                return Err(serde::de::Error::custom("duplicate key"));
             }
             entries.next_value_seed(self.nested()?)?;
             self.path.pop();
@@ -440,7 +443,7 @@ mod tests {
         assert!(from_json::<Outer>(body(&many(200_000)).as_bytes()).is_ok());
         for any in [many(300_000), format!("[{}[]]", "[],".repeat(200_000))] {
             let problem = from_json::<Outer>(body(&any).as_bytes()).unwrap_err();
-            assert!(serde_json::to_string(&problem).unwrap().contains("250000 values"));
+            assert!(serde_json::to_string(&problem).unwrap().contains("250000 JSON values"));
         }
         let text = format!("\"{}\"", r#"[{,:\"\\"#.repeat(300_000));
         assert!(from_json::<Outer>(body(&text).as_bytes()).is_ok());

@@ -36,7 +36,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_'
 /// Binary content, in the OpenAPI document.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
-#[expect(dead_code, reason = "it only describes what is never in memory")]
+#[expect(dead_code, reason = "it only describes the body, which is never held in memory")]
 pub(crate) struct Octets(Vec<u8>);
 
 /// The unread body of a request.
@@ -48,7 +48,7 @@ pub(crate) fn check_size(service: &Service, body: &Body, besides: u64) -> Result
     if body.size_hint().lower() <= most.saturating_add(besides) {
         return Ok(());
     }
-    let message = format!("an upload has at most {most} bytes");
+    let message = format!("an upload can have at most {most} bytes");
     Err(Error::new(ErrorCode::RequestTooLarge, message))
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn stage<E: std::fmt::Display>(
     let mut size = 0;
     while let Some(piece) = with_idle_timeout(pieces.next()).await? {
         let piece = piece.map_err(|error| {
-            Error::new(ErrorCode::ArgsInvalid, format!("the upload broke off: {error}"))
+            Error::new(ErrorCode::ArgsInvalid, format!("the upload was interrupted: {error}"))
         })?;
         size += piece.len() as u64;
         if began.elapsed() > IDLE_TIMEOUT + Duration::from_secs(size / BYTES_PER_SECOND_MIN) {
@@ -107,7 +107,7 @@ pub(crate) async fn with_idle_timeout<T>(next: impl Future<Output = T>) -> Resul
 }
 
 fn client_timeout_error() -> Error {
-    Error::new(ErrorCode::ArgsInvalid, "the upload was too slow, and was given up")
+    Error::new(ErrorCode::ArgsInvalid, "the upload was too slow and was aborted")
 }
 
 /// Sends a file as an attachment, so that a browser never renders it with this site's origin.

@@ -25,6 +25,9 @@ use uuid::Uuid;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// An error repeats at most this much of a refused header; a DNS name has at most 253 characters.
+const SHOWN_HEADER_CHARS_MAX: usize = 255;
+
 /// Values of `Host` that this server accepts, with their ports.
 #[derive(Debug, Clone)]
 pub struct AllowedHosts(BTreeSet<String>);
@@ -90,9 +93,9 @@ pub(crate) async fn receive(
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     let mut response = if !names.allows_host(request.uri(), request.headers()) {
-        host_not_allowed().into_response()
+        host_not_allowed(&request).into_response()
     } else if !names.allows_origin(request.headers()) {
-        Problem::from(origin_not_allowed()).into_response()
+        Problem::from(origin_not_allowed(&request)).into_response()
     } else {
         let span = tracing::info_span!("request", %method, route, request_id = %number);
         next.run(request).instrument(span).await
@@ -109,15 +112,25 @@ pub(crate) async fn receive(
     response
 }
 
-fn host_not_allowed() -> Response {
-    let fault = Error::new(ErrorCode::RequestRefused, "this server does not go by that name")
-        .hint("call it by the address it printed, or add the name with --public-host");
-    Problem::from(fault).with_status(StatusCode::MISDIRECTED_REQUEST).into_response()
+fn host_not_allowed(request: &Request) -> Response {
+    let host =
+        shown_header(request, &HOST).or_else(|| Some(request.uri().authority()?.to_string()));
+    let message = format!("Host header {:?} is not allowed", host.unwrap_or_default());
+    let error = Error::new(ErrorCode::RequestRefused, message)
+        .hint("use the address that the server printed, or allow the host with --public-host");
+    Problem::from(error).with_status(StatusCode::MISDIRECTED_REQUEST).into_response()
 }
 
-fn origin_not_allowed() -> Error {
-    Error::new(ErrorCode::RequestRefused, "the request comes from a page of another site")
-        .hint("add the page's host with --public-host if it is yours")
+fn origin_not_allowed(request: &Request) -> Error {
+    let origin = shown_header(request, &ORIGIN).unwrap_or_default();
+    Error::new(ErrorCode::RequestRefused, format!("Origin {origin:?} is not allowed"))
+        .hint("if the page is yours, allow its host with --public-host")
+}
+
+/// The start of a header's value, for an error.
+fn shown_header(request: &Request, name: &HeaderName) -> Option<String> {
+    let value = String::from_utf8_lossy(request.headers().get(name)?.as_bytes()).into_owned();
+    Some(value.chars().take(SHOWN_HEADER_CHARS_MAX).collect())
 }
 
 /// Forbids browsers to sniff, frame or cache any response.
@@ -161,7 +174,7 @@ async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> 
     };
     let place = match app.rate_limiter.admit(caller.rate_limits(), app.service.clock().instant()) {
         Admission::Admitted(place) => place,
-        Admission::Refused(fault) => return Problem::from(fault).into_response(),
+        Admission::Refused(error) => return Problem::from(error).into_response(),
     };
     if !has_small_body(&request) {
         match app.service.has_any_grant(&caller) {
@@ -194,10 +207,11 @@ fn has_small_body(request: &Request) -> bool {
 }
 
 fn no_grant_error() -> Error {
-    let message =
-        format!("a key without any grant sends at most {} bytes", extract::SMALL_BYTES_MAX);
-    Error::new(ErrorCode::GrantMissing, message)
-        .hint("an owner of the workspace can grant what is needed")
+    let message = format!(
+        "the request body exceeds {} bytes, the limit for a key without grants",
+        extract::SMALL_BYTES_MAX
+    );
+    Error::new(ErrorCode::GrantMissing, message).hint("ask an owner of the workspace for a grant")
 }
 
 async fn identify(app: &AppState, headers: &HeaderMap) -> Result<Caller, Problem> {
@@ -208,8 +222,11 @@ async fn identify(app: &AppState, headers: &HeaderMap) -> Result<Caller, Problem
     };
     match bearer {
         Some(bearer) => Ok(app.service.authenticate_bearer(bearer).await?),
-        None => Err(Error::new(ErrorCode::AuthMissing, "there is no API key in the request")
-            .hint("send Authorization: Bearer bj_…, the key that `belljar serve` has shown, or one made with it")
+        None => Err(Error::new(ErrorCode::AuthMissing, "missing API key")
+            .hint(
+                "send `Authorization: Bearer bj_…` with the key that `belljar serve` printed, or \
+                   with one from `belljar key new`",
+            )
             .into()),
     }
 }

@@ -80,8 +80,9 @@ fn is_valid_key(key: &str) -> bool {
 }
 
 fn invalid_key_error() -> Error {
-    let message =
-        format!("Idempotency-Key has 1 to {KEY_BYTES_MAX} printable characters, once, on a POST");
+    let message = format!(
+        "Idempotency-Key must be one header of 1 to {KEY_BYTES_MAX} printable characters, on a POST"
+    );
     Error::new(ErrorCode::ArgsInvalid, message)
 }
 

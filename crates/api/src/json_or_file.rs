@@ -21,7 +21,7 @@ pub(crate) async fn json_or_file<T: Send + 'static, Q: DeserializeOwned>(
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim().to_owned();
     if extract::is_json(&kind) {
         if request.uri().query().is_some_and(|query| !query.is_empty()) {
-            let message = "is for a file; with JSON, everything stands in the body";
+            let message = "is only for file uploads; with JSON, put it into the body";
             return Err(extract::invalid_field("query".to_owned(), message));
         }
         let charge = request.extensions().get::<Arc<BodyMemoryPermit>>().cloned();
@@ -31,9 +31,9 @@ pub(crate) async fn json_or_file<T: Send + 'static, Q: DeserializeOwned>(
     }
     if !kinds.iter().any(|known| kind.eq_ignore_ascii_case(known)) {
         let usual = kinds.first().copied().unwrap_or_default();
-        let message = format!("the body is said to be neither application/json nor {usual}");
+        let message = format!("Content-Type must be application/json or {usual}");
         return Err(Error::new(ErrorCode::ArgsInvalid, message)
-            .hint("set the Content-Type")
+            .hint("set the header Content-Type")
             .into());
     }
     let (mut parts, content) = request.into_parts();

@@ -126,15 +126,15 @@ pub fn with_host_guard(router: Router, names: AllowedHosts) -> Router {
 }
 
 fn not_found() -> Problem {
-    Error::new(ErrorCode::ObjectNotFound, "there is nothing at this path")
-        .hint("/docs lists every operation")
+    Error::new(ErrorCode::ObjectNotFound, "path not found")
+        .hint("see /docs for all operations")
         .into()
 }
 
 fn method_not_allowed() -> Problem {
-    let fault = Error::new(ErrorCode::ArgsInvalid, "this path does not take that method")
-        .hint("/docs lists every operation");
-    Problem::from(fault).with_status(StatusCode::METHOD_NOT_ALLOWED)
+    let error = Error::new(ErrorCode::ArgsInvalid, "method not allowed for this path")
+        .hint("see /docs for all operations");
+    Problem::from(error).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }
 
 /// The authenticated caller and its rate-limit permit. Only requests that passed
@@ -172,7 +172,7 @@ impl<S: Send + Sync> FromRequestParts<S> for HttpCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let missing = || Error::new(ErrorCode::AuthMissing, "there is no API key in the request");
+        let missing = || Error::new(ErrorCode::AuthMissing, "missing API key");
         parts.extensions.get::<Self>().cloned().ok_or_else(|| missing().into())
     }
 }

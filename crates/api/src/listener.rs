@@ -99,7 +99,7 @@ async fn accept(
 }
 
 async fn pause_after_accept_error(error: &io::Error) {
-    tracing::warn!(%error, "a connection could not be accepted");
+    tracing::warn!(%error, "accepting a connection failed");
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 

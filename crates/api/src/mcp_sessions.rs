@@ -102,8 +102,8 @@ fn has_small_body(headers: &HeaderMap) -> bool {
 }
 
 fn session_not_found() -> Error {
-    Error::new(ErrorCode::SessionNotFound, "there is no such session of the protocol")
-        .hint("begin another one with `initialize`")
+    Error::new(ErrorCode::SessionNotFound, "MCP session not found")
+        .hint("start a new session with `initialize`")
 }
 
 fn too_many_sessions(full: TooManyMcpSessions) -> Error {
@@ -112,15 +112,13 @@ fn too_many_sessions(full: TooManyMcpSessions) -> Error {
         TooManyMcpSessions::OfWorkspace(sessions) => ("of this workspace", sessions),
         TooManyMcpSessions::OfAll(sessions) => ("of all workspaces", sessions),
     };
-    let message = format!(
-        "there are {sessions} sessions of MCP {whose} with calls under way, which is the most"
-    );
+    let message =
+        format!("limit of {sessions} MCP sessions {whose} with calls in progress reached");
     Error::new(ErrorCode::RateExceeded, message)
-        .hint("end one of them, or wait for its calls to be answered")
+        .hint("end one of them, or wait until its calls have ended")
 }
 
 fn initialize_too_large() -> Error {
-    let message =
-        format!("the first request of a session has at most {INITIALIZE_BYTES_MAX} bytes");
+    let message = format!("the `initialize` request can have at most {INITIALIZE_BYTES_MAX} bytes");
     Error::new(ErrorCode::RequestTooLarge, message)
 }

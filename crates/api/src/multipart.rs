@@ -134,7 +134,7 @@ impl MultipartReader {
 }
 
 fn check_limit(count: usize, most: usize, what: &str) -> Result<(), String> {
-    if count <= most { Ok(()) } else { Err(format!("a form has at most {most} {what}")) }
+    if count <= most { Ok(()) } else { Err(format!("a form can have at most {most} {what}")) }
 }
 
 /// Finds a byte string in a stream in constant time per byte, for any input (Knuth-Morris-Pratt).

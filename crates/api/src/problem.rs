@@ -36,17 +36,17 @@ pub(crate) struct Problem {
 
 impl Problem {
     pub(crate) fn from_refused(refused: RequestError) -> Self {
-        let RequestError { error: fault, details } = refused;
-        let fault = *fault;
-        let status = status(&fault.code);
+        let RequestError { error, details } = refused;
+        let error = *error;
+        let status = status(&error.code);
         Self {
-            kind: format!("urn:belljar:error:{}", fault.code),
+            kind: format!("urn:belljar:error:{}", error.code),
             title: status.canonical_reason().unwrap_or("Refused").to_owned(),
             status: status.as_u16(),
-            detail: fault.message,
-            code: fault.code,
-            hint: fault.hint,
-            retryable: fault.retryable,
+            detail: error.message,
+            code: error.code,
+            hint: error.hint,
+            retryable: error.retryable,
             errors: details,
         }
     }
@@ -68,8 +68,8 @@ impl Problem {
 }
 
 impl From<Error> for Problem {
-    fn from(fault: Error) -> Self {
-        Self::from_refused(fault.into())
+    fn from(error: Error) -> Self {
+        Self::from_refused(error.into())
     }
 }
 

@@ -167,18 +167,18 @@ impl RateLimiter {
             return Admission::Refused(
                 Error::new(
                     ErrorCode::RateExceeded,
-                    format!("this key has {most} requests under way"),
+                    format!("this key has {most} concurrent requests, which is its limit"),
                 )
-                .hint("wait for one of them to be answered"),
+                .hint("wait until one of them has ended"),
             );
         }
         if bucket.tokens < 1.0 {
             return Admission::Refused(
                 Error::new(
                     ErrorCode::RateExceeded,
-                    format!("this key may ask {rate} times a second"),
+                    format!("rate limit of {rate} requests per second exceeded"),
                 )
-                .hint("send the request again after Retry-After seconds"),
+                .hint("retry after the seconds in the header Retry-After"),
             );
         }
         bucket.tokens -= 1.0;
@@ -193,9 +193,11 @@ impl BodyMemoryPermit {
         let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
         let of_key = bodies.of_key(self.key) + bytes;
         if of_key > BODY_BYTES_PER_KEY_MAX {
-            let message = format!("bodies of this key have {BODY_BYTES_PER_KEY_MAX} bytes at once");
+            let message = format!(
+                "concurrent request bodies of this key exceed {BODY_BYTES_PER_KEY_MAX} bytes"
+            );
             return Err(Error::new(ErrorCode::RateExceeded, message)
-                .hint("wait for one of its requests to be answered"));
+                .hint("wait until one of its requests has ended"));
         }
         // Small requests always pass: one workspace must not block all others.
         let is_small = self.bytes.load(Ordering::Relaxed) + bytes <= SMALL_BYTES_MAX;
@@ -203,10 +205,11 @@ impl BodyMemoryPermit {
         let most = bodies.workspace_max(self.workspace);
         if !is_small && of_workspace > most {
             let message = format!(
-                "bodies of this workspace may have {most} bytes at once, its share of what is free"
+                "concurrent request bodies of this workspace exceed {most} bytes, its share of the \
+                 free memory"
             );
             return Err(Error::new(ErrorCode::CapacityExhausted, message)
-                .hint("send the request again after Retry-After seconds"));
+                .hint("retry after the seconds in the header Retry-After"));
         }
         bodies.total += bytes;
         bodies.set(self.key, of_key, self.workspace, of_workspace);
@@ -275,8 +278,8 @@ mod tests {
     fn admitted(limits: &RateLimiter, key: RateLimits, now: Instant) -> Option<RequestPermit> {
         match limits.admit(key, now) {
             Admission::Admitted(place) => Some(place),
-            Admission::Refused(fault) => {
-                assert_eq!(fault.code, ErrorCode::RateExceeded);
+            Admission::Refused(error) => {
+                assert_eq!(error.code, ErrorCode::RateExceeded);
                 None
             }
         }
@@ -336,7 +339,7 @@ mod tests {
     }
 
     fn code(added: Result<(), Error>) -> Option<ErrorCode> {
-        added.err().map(|fault| fault.code)
+        added.err().map(|error| error.code)
     }
 
     #[test]

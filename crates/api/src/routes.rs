@@ -67,9 +67,9 @@ fn info() -> Info {
         .title("Belljar")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(
-            "A real Python for AI agents, that they can use and cannot break out of. Errors are \
-             problem details (RFC 9457) with a stable `code` and a `hint`. Every POST takes an \
-             `Idempotency-Key`; every answer has an `X-Request-Id`.",
+            "Isolated Python sandboxes for AI agents. Errors are problem details (RFC 9457) with a \
+             stable `code` and a `hint`. Every POST accepts an `Idempotency-Key`; every response \
+             has an `X-Request-Id`.",
         ))
         .build()
 }

@@ -58,7 +58,7 @@ fn from_json(bytes: &[u8]) -> Result<AgentRequest, Problem> {
     tag = "agents",
     params(AgentQuery),
     request_body(content((AgentRequest = "application/json"), (String = "application/yaml"))),
-    responses((status = 201, description = "It is made", body = AgentView))
+    responses((status = 201, description = "Created", body = AgentView))
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
@@ -75,7 +75,7 @@ async fn create(
     operation_id = "listAiAgents",
     tag = "agents",
     params(ObjectQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Agent>))
+    responses((status = 200, description = "One page of the list", body = Page<Agent>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -92,7 +92,7 @@ async fn list(
     operation_id = "getAiAgent",
     tag = "agents",
     params(("agent_id" = AgentId, Path)),
-    responses((status = 200, description = "As it is now", body = AgentView))
+    responses((status = 200, description = "Its current state", body = AgentView))
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
@@ -112,7 +112,7 @@ async fn get(
     tag = "agents",
     params(("agent_id" = AgentId, Path), AgentQuery),
     request_body(content((AgentRequest = "application/json"), (String = "application/yaml"))),
-    responses((status = 200, description = "As it is now", body = AgentView))
+    responses((status = 200, description = "Its current state", body = AgentView))
 )]
 async fn replace(
     State(app): State<Arc<AppState>>,
@@ -130,7 +130,7 @@ async fn replace(
     operation_id = "deleteAiAgent",
     tag = "agents",
     params(("agent_id" = AgentId, Path)),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "Deleted"))
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
@@ -150,7 +150,7 @@ async fn delete(
     operation_id = "attachToolToAgent",
     tag = "agents",
     params(("agent_id" = AgentId, Path), ("tool_id" = ToolId, Path)),
-    responses((status = 200, description = "The agent has it", body = ToolBinding))
+    responses((status = 200, description = "The tool is attached", body = ToolBinding))
 )]
 async fn attach(
     State(app): State<Arc<AppState>>,
@@ -167,7 +167,7 @@ async fn attach(
     operation_id = "detachToolFromAgent",
     tag = "agents",
     params(("agent_id" = AgentId, Path), ("tool_id" = ToolId, Path)),
-    responses((status = 204, description = "The agent does not have it any more"))
+    responses((status = 204, description = "The tool is detached"))
 )]
 async fn detach(
     State(app): State<Arc<AppState>>,
@@ -186,7 +186,7 @@ async fn detach(
     tag = "agents",
     params(("agent_id" = AgentId, Path), ("tool_id" = ToolId, Path)),
     request_body = ApprovalActionChange,
-    responses((status = 200, description = "As it is now", body = ToolBinding))
+    responses((status = 200, description = "Its current state", body = ToolBinding))
 )]
 async fn set_action(
     State(app): State<Arc<AppState>>,
@@ -208,7 +208,7 @@ async fn set_action(
     tag = "agents",
     params(("agent_id" = AgentId, Path)),
     request_body = ConfirmRequest,
-    responses((status = 200, description = "It is confirmed", body = Agent))
+    responses((status = 200, description = "Confirmed", body = Agent))
 )]
 async fn confirm(
     State(app): State<Arc<AppState>>,

@@ -24,7 +24,7 @@ pub(crate) fn routes() -> Routes {
     operation_id = "listApprovals",
     tag = "approvals",
     params(ApprovalQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Approval>))
+    responses((status = 200, description = "One page of the list", body = Page<Approval>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -55,7 +55,7 @@ async fn follow(State(app): State<Arc<AppState>>, caller: HttpCaller) -> Respons
     operation_id = "getApproval",
     tag = "approvals",
     params(("id" = ApprovalId, Path)),
-    responses((status = 200, description = "The question", body = Approval))
+    responses((status = 200, description = "The approval", body = Approval))
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
@@ -75,7 +75,7 @@ async fn get(
     tag = "approvals",
     params(("id" = ApprovalId, Path)),
     request_body = DecisionRequest,
-    responses((status = 200, description = "The answer is kept", body = Approval))
+    responses((status = 200, description = "The decision is stored", body = Approval))
 )]
 async fn decide(
     State(app): State<Arc<AppState>>,

@@ -25,7 +25,7 @@ pub(crate) fn routes() -> Routes {
     operation_id = "listAuditEntries",
     tag = "identity",
     params(AuditQuery),
-    responses((status = 200, description = "A part of the list", body = Page<AuditEntry>))
+    responses((status = 200, description = "One page of the list", body = Page<AuditEntry>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,

@@ -15,8 +15,8 @@ use utoipa_axum::routes;
 /// Path of the MCP server.
 const MCP_PATH: &str = "/mcp";
 const TOOL: &str = "execute_python";
-const TOOL_DESCRIPTION: &str = "Runs Python in a sandbox that it cannot break out of, and gives back \
-    its result, its logs, and on failure an error with its traceback.";
+const TOOL_DESCRIPTION: &str = "Runs Python in an isolated sandbox, and returns its result, its \
+                                logs, and on failure an error with its traceback.";
 /// Display name of each built-in skill.
 const SKILL_TITLES: [(&str, &str); 2] =
     [("code-interpreter", "Code Interpreter (skill)"), ("dataviz", "Dataviz (skill)")];
@@ -68,7 +68,7 @@ pub(crate) fn routes() -> Routes {
     path = "/catalog",
     operation_id = "listCatalog",
     tag = "catalog",
-    responses((status = 200, description = "All of it", body = Page<CatalogEntry>))
+    responses((status = 200, description = "The complete catalog", body = Page<CatalogEntry>))
 )]
 async fn list(_caller: HttpCaller, uri: Uri, headers: HeaderMap) -> Json<Page<CatalogEntry>> {
     let skills = SKILL_TITLES.into_iter().filter_map(|(skill, name)| {

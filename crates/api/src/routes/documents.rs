@@ -35,7 +35,7 @@ pub(crate) fn routes() -> Routes {
 
 /// Form of an upload.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "it only describes what is read part by part")]
+#[expect(dead_code, reason = "it only describes the form, which is read part by part")]
 struct UploadForm {
     /// One part per file, with its file name.
     #[schema(value_type = Vec<String>, format = Binary)]
@@ -52,7 +52,7 @@ struct UploadForm {
         (UploadForm = "multipart/form-data"),
         (FetchRequest = "application/json"),
     )),
-    responses((status = 201, description = "They are kept", body = Page<File>))
+    responses((status = 201, description = "The stored documents", body = Page<File>))
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
@@ -69,13 +69,13 @@ async fn create(
         let boundary = boundary.ok_or_else(|| {
             let message = "Content-Type must be multipart/form-data with one boundary";
             Error::new(ErrorCode::ArgsInvalid, message)
-                .hint("send multipart/form-data with a part called file, or JSON with urls")
+                .hint("send multipart/form-data with a part named file, or JSON with urls")
         })?;
         files::check_size(&app.service, request.body(), FORM_BYTES)?;
         let request = request.map(|body| multipart::limit_body(body, &boundary));
         let form = Multipart::from_request(request, &app).await.map_err(|rejection| {
             Error::new(ErrorCode::ArgsInvalid, rejection.body_text())
-                .hint("send multipart/form-data with a part called file, or JSON with urls")
+                .hint("send multipart/form-data with a part named file, or JSON with urls")
         })?;
         upload(&app, &caller, form).await?
     };
@@ -90,23 +90,23 @@ async fn upload(
     let broken = |error: axum::extract::multipart::MultipartError| {
         Error::new(
             ErrorCode::ArgsInvalid,
-            format!("the form cannot be read: {}", root_cause(&error)),
+            format!("invalid multipart form: {}", root_cause(&error)),
         )
     };
     let mut uploads = Vec::new();
     while let Some(field) = with_idle_timeout(form.next_field()).await?.map_err(broken)? {
         if uploads.len() == FILES_MAX {
-            let message = format!("a form has at most {FILES_MAX} files");
+            let message = format!("a form can have at most {FILES_MAX} files");
             return Err(Error::new(ErrorCode::RequestTooLarge, message).into());
         }
         let Some(name) = field.file_name().map(str::to_owned) else {
-            let fault = Error::new(ErrorCode::ArgsInvalid, "a part of the form is not a file");
-            return Err(fault.hint("every part has a filename").into());
+            let error = Error::new(ErrorCode::ArgsInvalid, "a part of the form is not a file");
+            return Err(error.hint("give every part a filename").into());
         };
         uploads.push((name, stage(&app.service, field.map_err(|error| root_cause(&error))).await?));
     }
     if uploads.is_empty() {
-        return Err(Error::new(ErrorCode::ArgsMissing, "there is no file in the form").into());
+        return Err(Error::new(ErrorCode::ArgsMissing, "the form has no file").into());
     }
     Ok(app.service.upload_documents(caller, uploads).await?)
 }
@@ -127,7 +127,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     operation_id = "listDocuments",
     tag = "documents",
     params(DocumentQuery),
-    responses((status = 200, description = "A part of the list", body = Page<File>))
+    responses((status = 200, description = "One page of the list", body = Page<File>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -161,7 +161,7 @@ async fn get(
     operation_id = "readDocument",
     tag = "documents",
     params(("id" = FileId, Path)),
-    responses((status = 200, description = "Its bytes", body = Octets, content_type = "*/*"))
+    responses((status = 200, description = "The content of the file", body = Octets, content_type = "*/*"))
 )]
 async fn content(
     State(app): State<Arc<AppState>>,
@@ -179,7 +179,7 @@ async fn content(
     operation_id = "deleteDocument",
     tag = "documents",
     params(("id" = FileId, Path)),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "Deleted"))
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
@@ -200,7 +200,7 @@ async fn delete(
         ("execution_id" = ExecutionId, Path),
         ("filename" = String, Path, description = "as in `files_out`"),
     ),
-    responses((status = 200, description = "Its bytes", body = Octets, content_type = "*/*"))
+    responses((status = 200, description = "The content of the file", body = Octets, content_type = "*/*"))
 )]
 async fn asset(
     State(app): State<Arc<AppState>>,

@@ -26,7 +26,7 @@ pub(crate) fn routes() -> Routes {
     path = "/environments",
     operation_id = "listEnvironments",
     tag = "environments",
-    responses((status = 200, description = "All of them", body = Page<Environment>))
+    responses((status = 200, description = "The complete list", body = Page<Environment>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -43,7 +43,7 @@ async fn list(
     operation_id = "getEnvironment",
     tag = "environments",
     params(("name" = String, Path)),
-    responses((status = 200, description = "With its status", body = Environment))
+    responses((status = 200, description = "The environment with its status", body = Environment))
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
@@ -66,13 +66,14 @@ async fn get(
     tag = "environments",
     params(
         ("name" = String, Path),
-        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to get a response at \
+                                                           once"),
     ),
     request_body = EnvironmentRequest,
     responses(
-        (status = 200, description = "It was made anew", body = Environment),
-        (status = 201, description = "It was made", body = Environment),
-        (status = 202, description = "It is being made; `Location` tells its status", body = Environment),
+        (status = 200, description = "Rebuilt", body = Environment),
+        (status = 201, description = "Built", body = Environment),
+        (status = 202, description = "Build started; `Location` has its status", body = Environment),
     )
 )]
 async fn put(
@@ -102,7 +103,7 @@ async fn put(
     operation_id = "deleteEnvironment",
     tag = "environments",
     params(("name" = String, Path)),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "Deleted"))
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,

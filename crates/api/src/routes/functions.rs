@@ -48,13 +48,14 @@ pub(crate) fn routes() -> Routes {
     operation_id = "deployFunction",
     tag = "functions",
     params(
-        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to get a response at \
+                                                           once"),
     ),
     request_body = FunctionRequest,
     responses(
-        (status = 200, description = "It was replaced", body = Function),
-        (status = 201, description = "It is deployed", body = Function),
-        (status = 202, description = "It is being deployed; `Location` tells its status", body = Function),
+        (status = 200, description = "Replaced", body = Function),
+        (status = 201, description = "Deployed", body = Function),
+        (status = 202, description = "Deployment started; `Location` has its status", body = Function),
     )
 )]
 async fn deploy(
@@ -80,7 +81,7 @@ async fn deploy(
     operation_id = "listFunctions",
     tag = "functions",
     params(ObjectQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Function>))
+    responses((status = 200, description = "One page of the list", body = Page<Function>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -97,7 +98,7 @@ async fn list(
     operation_id = "getFunction",
     tag = "functions",
     params(("function_id" = FunctionId, Path)),
-    responses((status = 200, description = "As it is now", body = Function))
+    responses((status = 200, description = "Its current state", body = Function))
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
@@ -116,7 +117,7 @@ async fn get(
     operation_id = "deleteFunction",
     tag = "functions",
     params(("function_id" = FunctionId, Path)),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "Deleted"))
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
@@ -135,7 +136,7 @@ async fn delete(
     tag = "functions",
     params(("function_id" = FunctionId, Path)),
     request_body = FunctionCallRequest,
-    responses((status = 202, description = "It runs; `Location` tells its status", body = FunctionCall))
+    responses((status = 202, description = "Started; `Location` has its status", body = FunctionCall))
 )]
 async fn call(
     State(app): State<Arc<AppState>>,
@@ -157,7 +158,7 @@ async fn call(
     operation_id = "listFunctionCalls",
     tag = "functions",
     params(("function_id" = FunctionId, Path), FunctionCallQuery),
-    responses((status = 200, description = "A part of the list", body = Page<FunctionCall>))
+    responses((status = 200, description = "One page of the list", body = Page<FunctionCall>))
 )]
 async fn calls(
     State(app): State<Arc<AppState>>,
@@ -175,7 +176,7 @@ async fn calls(
     operation_id = "getFunctionCall",
     tag = "functions",
     params(("function_id" = FunctionId, Path), ("call_id" = ExecutionId, Path)),
-    responses((status = 200, description = "As it is now", body = FunctionCall))
+    responses((status = 200, description = "Its current state", body = FunctionCall))
 )]
 async fn get_call(
     State(app): State<Arc<AppState>>,
@@ -192,7 +193,7 @@ async fn get_call(
     operation_id = "getFunctionResponse",
     tag = "functions",
     params(("function_id" = FunctionId, Path), ("call_id" = ExecutionId, Path)),
-    responses((status = 200, description = "What it has returned", body = FunctionResponse))
+    responses((status = 200, description = "The returned value", body = FunctionResponse))
 )]
 async fn response(
     State(app): State<Arc<AppState>>,
@@ -209,7 +210,7 @@ async fn response(
     operation_id = "getFunctionLogs",
     tag = "functions",
     params(("function_id" = FunctionId, Path), ("call_id" = ExecutionId, Path)),
-    responses((status = 200, description = "All lines", body = Page<LogLine>))
+    responses((status = 200, description = "All log lines", body = Page<LogLine>))
 )]
 async fn logs(
     State(app): State<Arc<AppState>>,
@@ -227,7 +228,7 @@ async fn logs(
     operation_id = "cancelFunctionCall",
     tag = "functions",
     params(("function_id" = FunctionId, Path), ("call_id" = ExecutionId, Path)),
-    responses((status = 202, description = "It was asked to stop", body = CancelResult))
+    responses((status = 202, description = "Cancellation requested", body = CancelResult))
 )]
 async fn cancel(
     State(app): State<Arc<AppState>>,
@@ -249,7 +250,7 @@ async fn cancel(
     tag = "functions",
     params(("function_id" = FunctionId, Path)),
     request_body = ConfirmRequest,
-    responses((status = 200, description = "It is confirmed", body = Function))
+    responses((status = 200, description = "Confirmed", body = Function))
 )]
 async fn confirm(
     State(app): State<Arc<AppState>>,

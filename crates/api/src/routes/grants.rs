@@ -36,7 +36,7 @@ pub(crate) fn routes() -> Routes {
     operation_id = "createGrant",
     tag = "identity",
     request_body = GrantRequest,
-    responses((status = 201, description = "It holds from the next request on", body = Grant))
+    responses((status = 201, description = "Granted from the next request on", body = Grant))
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
@@ -53,7 +53,7 @@ async fn create(
     operation_id = "listGrants",
     tag = "identity",
     params(GrantQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Grant>))
+    responses((status = 200, description = "One page of the list", body = Page<Grant>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -70,7 +70,7 @@ async fn list(
     operation_id = "deleteGrant",
     tag = "identity",
     params(("grant_id" = GrantId, Path)),
-    responses((status = 204, description = "It holds no longer, from the next request on"))
+    responses((status = 204, description = "Revoked from the next request on"))
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
@@ -91,7 +91,7 @@ async fn delete(
     operation_id = "offerOwnership",
     tag = "identity",
     request_body = OfferRequest,
-    responses((status = 201, description = "It waits for the recipient", body = OwnershipOffer))
+    responses((status = 201, description = "Offered to the recipient", body = OwnershipOffer))
 )]
 async fn offer(
     State(app): State<Arc<AppState>>,
@@ -108,7 +108,7 @@ async fn offer(
     operation_id = "listOwnershipOffers",
     tag = "identity",
     params(OfferQuery),
-    responses((status = 200, description = "A part of the list", body = Page<OwnershipOffer>))
+    responses((status = 200, description = "One page of the list", body = Page<OwnershipOffer>))
 )]
 async fn offers(
     State(app): State<Arc<AppState>>,
@@ -125,7 +125,7 @@ async fn offers(
     operation_id = "endOwnershipOffer",
     tag = "identity",
     params(("offer_id" = OfferId, Path)),
-    responses((status = 204, description = "It can no longer be accepted"))
+    responses((status = 204, description = "Withdrawn or declined"))
 )]
 async fn end_offer(
     State(app): State<Arc<AppState>>,
@@ -146,7 +146,7 @@ async fn end_offer(
     operation_id = "acceptOwnership",
     tag = "identity",
     params(("offer_id" = OfferId, Path)),
-    responses((status = 200, description = "You own it from the next request on", body = Grant))
+    responses((status = 200, description = "Accepted: you are the owner from the next request on", body = Grant))
 )]
 async fn accept(
     State(app): State<Arc<AppState>>,
@@ -165,7 +165,7 @@ async fn accept(
     operation_id = "explain",
     tag = "identity",
     params(ExplainQuery),
-    responses((status = 200, description = "As a call would find it now", body = Explanation))
+    responses((status = 200, description = "The access of a call at this moment", body = Explanation))
 )]
 async fn explain(
     State(app): State<Arc<AppState>>,

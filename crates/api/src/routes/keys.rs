@@ -27,7 +27,7 @@ pub(crate) fn routes() -> Routes {
     operation_id = "createKey",
     tag = "identity",
     request_body = KeyRequest,
-    responses((status = 201, description = "It is good from now on", body = IssuedKey))
+    responses((status = 201, description = "Created, and valid at once", body = IssuedKey))
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
@@ -45,7 +45,7 @@ async fn create(
     operation_id = "listKeys",
     tag = "identity",
     params(KeyQuery),
-    responses((status = 200, description = "A part of the list", body = Page<ApiKey>))
+    responses((status = 200, description = "One page of the list", body = Page<ApiKey>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -68,7 +68,7 @@ async fn list(
     operation_id = "revokeKey",
     tag = "identity",
     params(("key_id" = KeyId, Path)),
-    responses((status = 204, description = "It is refused from the next request on"))
+    responses((status = 204, description = "Revoked from the next request on"))
 )]
 async fn revoke(
     State(app): State<Arc<AppState>>,

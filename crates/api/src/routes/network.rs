@@ -32,7 +32,7 @@ pub(crate) fn routes() -> Routes {
     operation_id = "createNetworkRule",
     tag = "network",
     request_body = NetworkRuleRequest,
-    responses((status = 201, description = "It is there", body = NetworkRule))
+    responses((status = 201, description = "Created", body = NetworkRule))
 )]
 async fn create_rule(
     State(app): State<Arc<AppState>>,
@@ -49,7 +49,7 @@ async fn create_rule(
     operation_id = "listNetworkRules",
     tag = "network",
     params(ObjectQuery),
-    responses((status = 200, description = "A part of the list", body = Page<NetworkRule>))
+    responses((status = 200, description = "One page of the list", body = Page<NetworkRule>))
 )]
 async fn list_rules(
     State(app): State<Arc<AppState>>,
@@ -66,7 +66,7 @@ async fn list_rules(
     operation_id = "getNetworkRule",
     tag = "network",
     params(("network_rule_id" = NetworkRuleId, Path)),
-    responses((status = 200, description = "As it is now", body = NetworkRule))
+    responses((status = 200, description = "Its current state", body = NetworkRule))
 )]
 async fn get_rule(
     State(app): State<Arc<AppState>>,
@@ -86,7 +86,7 @@ async fn get_rule(
     tag = "network",
     params(("network_rule_id" = NetworkRuleId, Path)),
     request_body = NetworkRuleRequest,
-    responses((status = 200, description = "As it is now", body = NetworkRule))
+    responses((status = 200, description = "Its current state", body = NetworkRule))
 )]
 async fn replace_rule(
     State(app): State<Arc<AppState>>,
@@ -104,7 +104,7 @@ async fn replace_rule(
     operation_id = "deleteNetworkRule",
     tag = "network",
     params(("network_rule_id" = NetworkRuleId, Path)),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "Deleted"))
 )]
 async fn delete_rule(
     State(app): State<Arc<AppState>>,
@@ -126,7 +126,7 @@ async fn delete_rule(
     operation_id = "createIntegration",
     tag = "network",
     request_body = IntegrationRequest,
-    responses((status = 201, description = "It is there", body = Integration))
+    responses((status = 201, description = "Created", body = Integration))
 )]
 async fn create_integration(
     State(app): State<Arc<AppState>>,
@@ -143,7 +143,7 @@ async fn create_integration(
     operation_id = "listIntegrations",
     tag = "network",
     params(ObjectQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Integration>))
+    responses((status = 200, description = "One page of the list", body = Page<Integration>))
 )]
 async fn list_integrations(
     State(app): State<Arc<AppState>>,
@@ -160,7 +160,7 @@ async fn list_integrations(
     operation_id = "getIntegration",
     tag = "network",
     params(("integration_id" = IntegrationId, Path)),
-    responses((status = 200, description = "As it is now", body = Integration))
+    responses((status = 200, description = "Its current state", body = Integration))
 )]
 async fn get_integration(
     State(app): State<Arc<AppState>>,
@@ -180,7 +180,7 @@ async fn get_integration(
     tag = "network",
     params(("integration_id" = IntegrationId, Path)),
     request_body = IntegrationChange,
-    responses((status = 200, description = "As it is now", body = Integration))
+    responses((status = 200, description = "Its current state", body = Integration))
 )]
 async fn change_integration(
     State(app): State<Arc<AppState>>,
@@ -198,7 +198,7 @@ async fn change_integration(
     operation_id = "deleteIntegration",
     tag = "network",
     params(("integration_id" = IntegrationId, Path)),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "Deleted"))
 )]
 async fn delete_integration(
     State(app): State<Arc<AppState>>,
@@ -218,7 +218,7 @@ async fn delete_integration(
     operation_id = "listNetworkLog",
     tag = "network",
     params(NetworkQuery),
-    responses((status = 200, description = "A part of the list", body = Page<NetworkLogEntry>))
+    responses((status = 200, description = "One page of the list", body = Page<NetworkLogEntry>))
 )]
 async fn log(
     State(app): State<Arc<AppState>>,

@@ -20,7 +20,7 @@ pub(crate) fn routes() -> Routes {
     path = "/packages/policy",
     operation_id = "getPackagePolicy",
     tag = "packages",
-    responses((status = 200, description = "As it is now", body = PackagePolicy))
+    responses((status = 200, description = "Its current state", body = PackagePolicy))
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
@@ -39,7 +39,7 @@ async fn get(
     operation_id = "setPackagePolicy",
     tag = "packages",
     request_body = PackagePolicy,
-    responses((status = 200, description = "As it is now", body = PackagePolicy))
+    responses((status = 200, description = "Its current state", body = PackagePolicy))
 )]
 async fn set(
     State(app): State<Arc<AppState>>,

@@ -20,7 +20,7 @@ pub(crate) fn routes() -> Routes {
     path = "/permissions/execute_python",
     operation_id = "getCodePermission",
     tag = "approvals",
-    responses((status = 200, description = "As it is now", body = ToolPermission))
+    responses((status = 200, description = "Its current state", body = ToolPermission))
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
@@ -40,7 +40,7 @@ async fn get(
     operation_id = "setCodePermission",
     tag = "approvals",
     request_body = PermissionChange,
-    responses((status = 200, description = "As it is now", body = ToolPermission))
+    responses((status = 200, description = "Its current state", body = ToolPermission))
 )]
 async fn set(
     State(app): State<Arc<AppState>>,

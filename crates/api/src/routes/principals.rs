@@ -30,7 +30,7 @@ pub(crate) fn routes() -> Routes {
     operation_id = "createPrincipal",
     tag = "identity",
     request_body = PrincipalRequest,
-    responses((status = 201, description = "It is there", body = Principal))
+    responses((status = 201, description = "Created", body = Principal))
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
@@ -48,7 +48,7 @@ async fn create(
     operation_id = "listPrincipals",
     tag = "identity",
     params(PrincipalQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Principal>))
+    responses((status = 200, description = "One page of the list", body = Page<Principal>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -77,7 +77,7 @@ async fn me(caller: HttpCaller) -> Json<Me> {
     operation_id = "getPrincipal",
     tag = "identity",
     params(("principal_id" = PrincipalId, Path)),
-    responses((status = 200, description = "As it is now", body = Principal))
+    responses((status = 200, description = "Its current state", body = Principal))
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
@@ -95,7 +95,7 @@ async fn get(
     tag = "identity",
     params(("principal_id" = PrincipalId, Path)),
     request_body = PrincipalChange,
-    responses((status = 200, description = "As it is now", body = Principal))
+    responses((status = 200, description = "Its current state", body = Principal))
 )]
 async fn change(
     State(app): State<Arc<AppState>>,
@@ -113,7 +113,8 @@ async fn change(
     operation_id = "deletePrincipal",
     tag = "identity",
     params(("principal_id" = PrincipalId, Path)),
-    responses((status = 204, description = "Its keys are refused from now on; its runs, sessions and open questions have ended"))
+    responses((status = 204, description = "Deleted: its keys are revoked; its executions, \
+                                            sessions and open approvals have ended"))
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
@@ -130,7 +131,7 @@ async fn delete(
     path = "/preferences",
     operation_id = "getPreferences",
     tag = "identity",
-    responses((status = 200, description = "Each by its name", body = BTreeMap<String, String>))
+    responses((status = 200, description = "The preferences by name", body = BTreeMap<String, String>))
 )]
 async fn preferences(
     State(app): State<Arc<AppState>>,
@@ -146,7 +147,7 @@ async fn preferences(
     operation_id = "setPreferences",
     tag = "identity",
     request_body = BTreeMap<String, String>,
-    responses((status = 200, description = "As they are now", body = BTreeMap<String, String>))
+    responses((status = 200, description = "Their current values", body = BTreeMap<String, String>))
 )]
 async fn set_preferences(
     State(app): State<Arc<AppState>>,

@@ -39,13 +39,15 @@ pub(crate) fn routes() -> Routes {
     operation_id = "codeExecution",
     tag = "runs",
     params(
-        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
-        ("Idempotency-Key" = Option<String>, Header, description = "the same key runs once"),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to get a response at \
+                                                           once"),
+        ("Idempotency-Key" = Option<String>, Header, description = "a request with the same key is \
+                                                                    executed once"),
     ),
     request_body = CodeRequest,
     responses(
-        (status = 200, description = "What came of it, or its events with `Accept: text/event-stream`", body = CodeResult),
-        (status = 202, description = "It runs; `Location` is where its record is", body = Execution),
+        (status = 200, description = "The result, or its events with `Accept: text/event-stream`", body = CodeResult),
+        (status = 202, description = "Started; `Location` is its record", body = Execution),
     )
 )]
 async fn execute_code(
@@ -93,7 +95,7 @@ fn code_result_of(execution: Execution) -> Result<CodeResult, Problem> {
     operation_id = "getCodeExecution",
     tag = "runs",
     params(("id" = ExecutionId, Path)),
-    responses((status = 200, description = "What came of it", body = CodeResult))
+    responses((status = 200, description = "The result", body = CodeResult))
 )]
 async fn code(
     State(app): State<Arc<AppState>>,
@@ -114,13 +116,15 @@ async fn code(
     tag = "runs",
     params(
         ("agent_id" = AgentId, Path),
-        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
-        ("Idempotency-Key" = Option<String>, Header, description = "the same key runs once"),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to get a response at \
+                                                           once"),
+        ("Idempotency-Key" = Option<String>, Header, description = "a request with the same key is \
+                                                                    executed once"),
     ),
     request_body = ChatRequest,
     responses(
         (status = 200, description = "The answer, or its events with `Accept: text/event-stream`", body = ChatResult),
-        (status = 202, description = "It runs; `Location` is where its record is", body = Execution),
+        (status = 202, description = "Started; `Location` is its record", body = Execution),
     )
 )]
 async fn run_agent(
@@ -175,7 +179,7 @@ async fn agent_run(
     tag = "runs",
     params(("id" = ExecutionId, Path), TraceQuery),
     responses(
-        (status = 200, description = "Every question to the model, all code, and what came of it", content(
+        (status = 200, description = "Every request to the model, all code, and the results", content(
             (Trace = "application/json"),
             (Object = "application/x-ipynb+json"),
             (String = "text/html"),

@@ -35,7 +35,7 @@ pub(crate) fn routes() -> Routes {
     operation_id = "createSecret",
     tag = "secrets",
     request_body = SecretRequest,
-    responses((status = 201, description = "It is kept, and its value is not shown again", body = SecretView))
+    responses((status = 201, description = "Stored; its value is never returned", body = SecretView))
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
@@ -52,7 +52,7 @@ async fn create(
     operation_id = "listSecrets",
     tag = "secrets",
     params(ObjectQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Secret>))
+    responses((status = 200, description = "One page of the list", body = Page<Secret>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -69,7 +69,7 @@ async fn list(
     operation_id = "getSecret",
     tag = "secrets",
     params(("secret_id" = SecretId, Path)),
-    responses((status = 200, description = "As it is now", body = Secret))
+    responses((status = 200, description = "Its current state", body = Secret))
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
@@ -90,7 +90,7 @@ async fn get(
     tag = "secrets",
     params(("secret_id" = SecretId, Path)),
     request_body = SecretChange,
-    responses((status = 200, description = "As it is now", body = SecretView))
+    responses((status = 200, description = "Its current state", body = SecretView))
 )]
 async fn change(
     State(app): State<Arc<AppState>>,
@@ -111,7 +111,7 @@ async fn change(
     tag = "secrets",
     params(("secret_id" = SecretId, Path)),
     request_body = SecretValue,
-    responses((status = 200, description = "It is kept, and its value is not shown again", body = SecretView))
+    responses((status = 200, description = "Stored; its value is never returned", body = SecretView))
 )]
 async fn replace(
     State(app): State<Arc<AppState>>,
@@ -129,7 +129,7 @@ async fn replace(
     operation_id = "deleteSecret",
     tag = "secrets",
     params(("secret_id" = SecretId, Path)),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "Deleted"))
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
@@ -148,7 +148,7 @@ async fn delete(
     path = "/secrets/rotate",
     operation_id = "rotateSecrets",
     tag = "secrets",
-    responses((status = 200, description = "The key before is worth nothing now", body = RotationResult))
+    responses((status = 200, description = "Rotated: the previous key is no longer used", body = RotationResult))
 )]
 async fn rotate(
     State(app): State<Arc<AppState>>,

@@ -43,8 +43,8 @@ pub(crate) fn routes() -> Routes {
     tag = "sessions",
     request_body = SessionRequest,
     responses(
-        (status = 201, description = "It is open", body = Session),
-        (status = 200, description = "There was one with this key", body = Session),
+        (status = 201, description = "Opened", body = Session),
+        (status = 200, description = "An open session with this key was reused", body = Session),
     )
 )]
 async fn open(
@@ -65,7 +65,7 @@ async fn open(
     operation_id = "listSessions",
     tag = "sessions",
     params(SessionQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Session>))
+    responses((status = 200, description = "One page of the list", body = Page<Session>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -82,7 +82,7 @@ async fn list(
     operation_id = "getSession",
     tag = "sessions",
     params(("sandbox_id" = SandboxId, Path)),
-    responses((status = 200, description = "As it is now", body = Session))
+    responses((status = 200, description = "Its current state", body = Session))
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
@@ -100,7 +100,7 @@ async fn get(
     tag = "sessions",
     params(("sandbox_id" = SandboxId, Path)),
     request_body = SessionChange,
-    responses((status = 200, description = "As it is now", body = Session))
+    responses((status = 200, description = "Its current state", body = Session))
 )]
 async fn change(
     State(app): State<Arc<AppState>>,
@@ -118,7 +118,7 @@ async fn change(
     operation_id = "deleteSession",
     tag = "sessions",
     params(("sandbox_id" = SandboxId, Path)),
-    responses((status = 204, description = "Nothing of it is left but its records"))
+    responses((status = 204, description = "Closed; only its records remain"))
 )]
 async fn close(
     State(app): State<Arc<AppState>>,
@@ -140,7 +140,8 @@ async fn close(
     tag = "sessions",
     params(
         ("sandbox_id" = SandboxId, Path),
-        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to get a response at \
+                                                           once"),
     ),
     request_body = ExecuteRequest,
     responses(
@@ -178,7 +179,7 @@ struct InterruptResult {
     operation_id = "interruptSession",
     tag = "sessions",
     params(("sandbox_id" = SandboxId, Path)),
-    responses((status = 202, description = "It was asked to stop", body = InterruptResult))
+    responses((status = 202, description = "Cancellation requested", body = InterruptResult))
 )]
 async fn interrupt(
     State(app): State<Arc<AppState>>,
@@ -196,7 +197,7 @@ async fn interrupt(
     operation_id = "resetSession",
     tag = "sessions",
     params(("sandbox_id" = SandboxId, Path)),
-    responses((status = 200, description = "A new generation of it", body = Session))
+    responses((status = 200, description = "Its new generation", body = Session))
 )]
 async fn reset(
     State(app): State<Arc<AppState>>,
@@ -213,7 +214,7 @@ async fn reset(
     operation_id = "listSessionFiles",
     tag = "sessions",
     params(("sandbox_id" = SandboxId, Path)),
-    responses((status = 200, description = "What is there now", body = SessionFiles))
+    responses((status = 200, description = "The files of the working directory", body = SessionFiles))
 )]
 async fn list_files(
     State(app): State<Arc<AppState>>,
@@ -230,7 +231,7 @@ async fn list_files(
     operation_id = "readSessionFile",
     tag = "sessions",
     params(("sandbox_id" = SandboxId, Path), ("path" = String, Path, description = "relative to the working directory")),
-    responses((status = 200, description = "Its bytes", body = Octets, content_type = "*/*"))
+    responses((status = 200, description = "The content of the file", body = Octets, content_type = "*/*"))
 )]
 async fn read_file(
     State(app): State<Arc<AppState>>,
@@ -249,7 +250,7 @@ async fn read_file(
     tag = "sessions",
     params(("sandbox_id" = SandboxId, Path), ("path" = String, Path, description = "relative to the working directory")),
     request_body(content = Option<Octets>, content_type = "application/octet-stream"),
-    responses((status = 201, description = "It is there", body = SessionFile))
+    responses((status = 201, description = "Created", body = SessionFile))
 )]
 async fn write_file(
     State(app): State<Arc<AppState>>,
@@ -270,7 +271,7 @@ async fn write_file(
     operation_id = "deleteSessionFile",
     tag = "sessions",
     params(("sandbox_id" = SandboxId, Path), ("path" = String, Path, description = "relative to the working directory")),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "Deleted"))
 )]
 async fn delete_file(
     State(app): State<Arc<AppState>>,

@@ -49,7 +49,7 @@ impl<S: Send + Sync> FromRequest<S> for ToolBody {
     tag = "tools",
     params(PythonToolQuery),
     request_body(content((ToolRequest = "application/json"), (String = "text/x-python"))),
-    responses((status = 201, description = "It is made", body = Tool))
+    responses((status = 201, description = "Created", body = Tool))
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
@@ -86,7 +86,7 @@ async fn validate(
     operation_id = "listAiTools",
     tag = "tools",
     params(ObjectQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Tool>))
+    responses((status = 200, description = "One page of the list", body = Page<Tool>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -103,7 +103,7 @@ async fn list(
     operation_id = "getAiTool",
     tag = "tools",
     params(("tool_id" = ToolId, Path)),
-    responses((status = 200, description = "With its code, byte for byte", body = Tool))
+    responses((status = 200, description = "The tool with its exact code", body = Tool))
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
@@ -124,7 +124,7 @@ async fn get(
     tag = "tools",
     params(("tool_id" = ToolId, Path)),
     request_body = ToolChange,
-    responses((status = 200, description = "As it is now", body = Tool))
+    responses((status = 200, description = "Its current state", body = Tool))
 )]
 async fn change(
     State(app): State<Arc<AppState>>,
@@ -142,7 +142,7 @@ async fn change(
     operation_id = "deleteAiTool",
     tag = "tools",
     params(("tool_id" = ToolId, Path)),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "Deleted"))
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
@@ -164,7 +164,7 @@ async fn delete(
     tag = "tools",
     params(("tool_id" = ToolId, Path)),
     request_body = ConfirmRequest,
-    responses((status = 200, description = "It is confirmed", body = Tool))
+    responses((status = 200, description = "Confirmed", body = Tool))
 )]
 async fn confirm(
     State(app): State<Arc<AppState>>,

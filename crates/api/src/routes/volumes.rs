@@ -32,7 +32,7 @@ pub(crate) fn routes() -> Routes {
     operation_id = "createVolume",
     tag = "volumes",
     request_body = VolumeRequest,
-    responses((status = 201, description = "It is there, and empty", body = Volume))
+    responses((status = 201, description = "Created, and empty", body = Volume))
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
@@ -49,7 +49,7 @@ async fn create(
     operation_id = "listVolumes",
     tag = "volumes",
     params(ObjectQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Volume>))
+    responses((status = 200, description = "One page of the list", body = Page<Volume>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
@@ -66,7 +66,7 @@ async fn list(
     operation_id = "getVolume",
     tag = "volumes",
     params(("volume_id" = VolumeId, Path)),
-    responses((status = 200, description = "As it is now", body = VolumeView))
+    responses((status = 200, description = "Its current state", body = VolumeView))
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
@@ -86,7 +86,7 @@ async fn get(
     tag = "volumes",
     params(("volume_id" = VolumeId, Path)),
     request_body = VolumeChange,
-    responses((status = 200, description = "As it is now", body = Volume))
+    responses((status = 200, description = "Its current state", body = Volume))
 )]
 async fn change(
     State(app): State<Arc<AppState>>,
@@ -104,7 +104,7 @@ async fn change(
     operation_id = "deleteVolume",
     tag = "volumes",
     params(("volume_id" = VolumeId, Path)),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "Deleted"))
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
@@ -122,7 +122,7 @@ async fn delete(
     operation_id = "readVolumeFile",
     tag = "volumes",
     params(("volume_id" = VolumeId, Path), ("path" = String, Path, description = "relative to the volume")),
-    responses((status = 200, description = "Its bytes", body = Octets, content_type = "*/*"))
+    responses((status = 200, description = "The content of the file", body = Octets, content_type = "*/*"))
 )]
 async fn read_file(
     State(app): State<Arc<AppState>>,
@@ -141,7 +141,7 @@ async fn read_file(
     tag = "volumes",
     params(("volume_id" = VolumeId, Path), ("path" = String, Path, description = "relative to the volume")),
     request_body(content = Option<Octets>, content_type = "application/octet-stream"),
-    responses((status = 201, description = "It is there", body = VolumeFile))
+    responses((status = 201, description = "Created", body = VolumeFile))
 )]
 async fn write_file(
     State(app): State<Arc<AppState>>,
@@ -162,7 +162,7 @@ async fn write_file(
     operation_id = "deleteVolumeFile",
     tag = "volumes",
     params(("volume_id" = VolumeId, Path), ("path" = String, Path, description = "relative to the volume")),
-    responses((status = 204, description = "It is gone"))
+    responses((status = 204, description = "Deleted"))
 )]
 async fn delete_file(
     State(app): State<Arc<AppState>>,

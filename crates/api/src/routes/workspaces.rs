@@ -26,7 +26,7 @@ pub(crate) fn routes() -> Routes {
     operation_id = "createWorkspace",
     tag = "identity",
     request_body = WorkspaceRequest,
-    responses((status = 201, description = "It is there, and empty", body = NewWorkspace))
+    responses((status = 201, description = "Created, and empty", body = NewWorkspace))
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
@@ -43,7 +43,7 @@ async fn create(
     path = "/workspaces",
     operation_id = "listWorkspaces",
     tag = "identity",
-    responses((status = 200, description = "All of them", body = Page<Workspace>))
+    responses((status = 200, description = "The complete list", body = Page<Workspace>))
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
