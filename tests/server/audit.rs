@@ -124,7 +124,7 @@ async fn t159_a_server_does_not_sign_a_log_anew_unless_its_operator_does() {
     };
     let signed = sign();
     assert_eq!(signed.status.code(), Some(0), "{}", harness::stderr(&signed));
-    assert!(harness::stdout(&signed).contains("entry 6 says"), "{}", harness::stdout(&signed));
+    assert!(harness::stdout(&signed).contains("entry 6 records"), "{}", harness::stdout(&signed));
     assert!(harness::stdout(&sign()).contains("nothing was changed"));
     world.again().await;
     let entries = world.owner.get("/v1/audit?action=audit.sign").await;

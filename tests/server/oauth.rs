@@ -262,7 +262,7 @@ fn bad_tokens(here: &Trusting, subject: &str) -> Vec<(&'static str, &'static str
             claim("aud", json!([[claims["aud"]]])),
         ),
         (CLAIMS, "an end before 1970", claim("exp", json!(-1))),
-        ("more than 16384 bytes", "a long one", format!("{good}{}", "A".repeat(16 * 1024))),
+        ("it exceeds 16384 bytes", "a long one", format!("{good}{}", "A".repeat(16 * 1024))),
     ]
 }
 
