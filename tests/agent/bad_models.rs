@@ -72,7 +72,7 @@ async fn without_a_plan_the_request_is_the_only_step() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_says_nothing_is_asked_a_few_times_and_left() {
     let bad = Bad::play(&[say(""), say("  \n"), say("")]).await;
-    bad.stopped("budget.exhausted", "3 tries in a row have failed");
+    bad.stopped("budget.exhausted", "3 consecutive attempts failed");
     assert!(bad.scene.told(4).contains("Your answer was empty"), "{}", bad.scene.told(4));
     bad.goes_on("42").await;
     let good = Bad::play(&[say(""), say("Sorry. It is kept.")]).await;
@@ -90,7 +90,7 @@ async fn a_tool_that_is_not_there_is_told_as_such_and_which_there_are() {
         call("", json!({})),
     ])
     .await;
-    bad.stopped("budget.exhausted", "3 tries in a row have failed");
+    bad.stopped("budget.exhausted", "3 consecutive attempts failed");
     let told = bad.scene.told(3);
     assert!(told.contains("There is no tool \"shell\". The tools are: run_python."), "{told}");
     assert_eq!(bad.done["total_rounds"], 1, "nothing else has run");
@@ -130,7 +130,7 @@ async fn a_run_that_has_run_nothing_says_what_failed_and_what_is_left_of_it() {
         assert!(logs.starts_with("INFO: Started sandbox session: "), "{logs:?}");
         assert!(logs.ends_with("INFO: Development plan: [\"Look\"]\n"), "{logs:?}");
     };
-    nothing(&scene.request("Look.").await, "the last one: There is no tool \"shell\".");
+    nothing(&scene.request("Look.").await, "the last error: There is no tool \"shell\".");
     nothing(&scene.request("Look.").await, "bad key");
     let kept = scene.request("Keep.").await;
     let again = scene.go_on(&kept, "Look.").await;
@@ -147,7 +147,7 @@ async fn arguments_that_make_no_sense_run_nothing() {
         call("run_python", json!({"script": "print(1)"})),
     ])
     .await;
-    bad.stopped("budget.exhausted", "3 tries in a row have failed");
+    bad.stopped("budget.exhausted", "3 consecutive attempts failed");
     for request in [3, 4] {
         let told = bad.scene.told(request);
         assert!(told.contains("`code` is missing: give the code of this step, as text."), "{told}");

@@ -150,5 +150,5 @@ async fn an_agent_is_still_shown_by_its_name_and_by_its_id() {
     }
     let refused = show(&world.owner, &["helper", "--format", "html"]).await;
     assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr(&refused).contains("named by its id"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("require the id of a run"), "{}", stderr(&refused));
 }

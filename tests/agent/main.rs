@@ -33,3 +33,6 @@ mod sessions;
 mod skills;
 mod stopped;
 mod tools;
+
+// Where the model of these tests looks for it.
+use harness::wait;

@@ -8,8 +8,6 @@ use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
 pub(crate) const CODE: &str = "/v1/code_execution";
-/// Long enough for the slowest machine, and never waited for when all goes well.
-
 /// A tool section that lets an agent run code.
 pub(crate) const RUNS_CODE: &str = "tools:\n  - tool_spec:\n      type: code_execution\n      \
                                     name: code_execution\ntool_resources:\n  code_execution:\n";

@@ -126,7 +126,7 @@ async fn a_number_that_no_code_has_computed_is_given_back() {
     .await;
     let done = scene.request("What is the total?").await;
     assert_eq!((&done["answer"], &done["complete"]), (&json!("The total is 42."), &json!(true)));
-    assert!(scene.told(2).contains("no code computed"), "{}", scene.told(2));
+    assert!(scene.told(2).contains("no code has computed"), "{}", scene.told(2));
     let never = scene.request("And now?").await;
     assert_eq!(
         (&never["complete"], &never["error"]["code"]),

@@ -236,7 +236,10 @@ while True:
             harness::run_with(&engine, limited(&with_prelude(flood), 60_000)).await.execution;
         let error = execution.error.unwrap();
         assert_eq!(error.code.to_string(), "sandbox.crashed");
-        assert!(error.message.contains("more than 96 MiB of messages in one run"), "{error:?}");
+        assert!(
+            error.message.contains("more than 96 MiB of messages in one execution"),
+            "{error:?}"
+        );
         assert!(execution.usage.wall_ms < 30_000, "{:?}", execution.usage);
         still_serves(&engine).await;
     }

@@ -33,7 +33,11 @@ fn the_json_of_a_tool_does_not_reach_for_python_elsewhere() {
         write_tool(&tool, elsewhere);
         let refused = check(&tool);
         assert_eq!(refused.status.code(), Some(2), "{elsewhere}: {}", stdout(&refused));
-        assert!(stderr(&refused).contains("must be a file in the same directory"), "{}", stderr(&refused));
+        assert!(
+            stderr(&refused).contains("must be a file in the same directory"),
+            "{}",
+            stderr(&refused)
+        );
     }
     for beside in ["@beside.py", "@inner/beside.py"] {
         write_tool(&tool, beside);

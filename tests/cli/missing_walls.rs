@@ -23,8 +23,8 @@ fn check_refused(wall: &str, step: &str) {
     assert_eq!(
         stderr(&output),
         format!(
-            "belljar: sandbox.unreachable: no sandbox could be made: {step} (`belljar doctor` says \
-             which wall is missing and how to get it)\n"
+            "belljar: sandbox.unreachable: no sandbox could be made: {step} (run `belljar \
+             doctor`: it prints which isolation layer is missing and how to fix it)\n"
         )
     );
     assert_eq!(output.status.code(), Some(125));
@@ -43,7 +43,7 @@ fn code_is_not_run_without_seccomp() {
 #[test]
 fn code_is_not_run_without_namespaces() {
     let step = if rustix::process::geteuid().is_root() {
-        "making namespaces: Function not implemented (os error 38)"
+        "creating namespaces: Function not implemented (os error 38)"
     } else {
         "creating a user namespace: Operation not permitted (os error 1)"
     };

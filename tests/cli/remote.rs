@@ -187,7 +187,7 @@ async fn what_cannot_be_right_is_said_before_anything_is_sent() {
         (&["api", "describe", "nothing"], "unknown operation"),
         (&["grant", "add", "ann", "EVERYTHING"], "USAGE, MODIFY, OWNERSHIP"),
         (&["grant", "add", "ann", "USAGE", "house"], "must be `workspace`, `tool:NAME`"),
-        (&["execution", "show", "x"], "not an id, such as 0198c0de-"),
+        (&["execution", "show", "x"], "expected a UUID such as 0198c0de-"),
         (&["key", "new", "x", "--expires-at", "tomorrow"], "such as 2027-01-31T00:00:00Z"),
         (&["tool", "call", "x", "--args", "text=3"], "must be a JSON object, such as {\"text\""),
         (

@@ -120,8 +120,8 @@ fn files_go_in_and_come_out() {
         "belljar: copied in.txt (2 bytes) into the working directory\n\
          belljar: saved out.txt (4 bytes)\n\
          belljar: cannot write out.txt: File exists (os error 17)\n\
-         belljar: file.not_found: nothing.txt: there is no such file\n\
-         belljar: file.unsupported: \"../x\" is not a file name that can be used here\n"
+         belljar: file.not_found: nothing.txt: file not found\n\
+         belljar: file.unsupported: \"../x\" is not a valid file name in a sandbox\n"
     );
 }
 

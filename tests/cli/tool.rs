@@ -112,7 +112,11 @@ fn what_cannot_be_read_as_a_tool_is_said_in_one_line() {
     for (file, exit, said) in [
         ("absent.py", 2, "absent.py: No such file or directory"),
         ("text.txt", 2, "the file name must end in .py or .json"),
-        ("broken.json", 1, "the tool is not JSON: EOF while parsing an object at line 1 column 1"),
+        (
+            "broken.json",
+            1,
+            "tool is not valid JSON: EOF while parsing an object at line 1 column 1",
+        ),
         ("list.json", 1, "the JSON of a tool must be an object"),
         ("latin.py", 1, "the source is not UTF-8: line 2 has other bytes"),
         ("lower.json", 1, "field_type 'string' must be written 'STRING'"),

@@ -14,8 +14,7 @@
 #![allow(clippy::unwrap_used, reason = "a harness that cannot set up a test has to fail it")]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
-#[path = "wait.rs"]
-mod wait;
+use super::wait;
 #[path = "model/wires.rs"]
 mod wires;
 

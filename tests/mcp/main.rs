@@ -26,3 +26,6 @@ mod python;
 mod stdio;
 mod tasks;
 mod wire;
+
+// Where the model of these tests looks for it.
+use harness::wait;

@@ -314,7 +314,7 @@ async fn t95_a_secret_or_a_tool_that_is_handed_over_gains_nothing_by_it() {
     let call = json!({"arguments": {}});
     let path = format!("{}/call", at("tools", &tool));
     let said = refused(owner, "POST", &path, Some(call.clone()), FORBIDDEN).await;
-    assert!(said.contains("who wrote this code"), "{said}");
+    assert!(said.contains("the author of this code"), "{said}");
     confirm(owner, &at("tools", &tool)).await;
     assert_eq!(owner.post(&path, call).await["value"], "enon");
 }

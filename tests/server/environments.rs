@@ -78,7 +78,7 @@ async fn what_cannot_be_built_is_told_by_line_and_the_old_one_serves() {
         (json!({"script": "print(1)"}), "PEP 723"),
         (json!({"requirements": "six", "python": "/bin/sh"}), "version such as 3.12"),
         (json!({"requirements": "six", "python": "3.99"}), "uv python install"),
-        (json!({"requirements": "six", "python": "3.10"}), "3.10 is older than 3.11"),
+        (json!({"requirements": "six", "python": "3.10"}), "CPython 3.10 is not supported"),
         (json!({"requirements": "six", "lock": "six==1.16.0"}), "no sha256"),
         (json!({"requirements": "six", "script": ""}), "one of"),
         (json!({"definition": "name = \"mine\"\npreload = [\"not_there\"]"}), "not_there"),

@@ -225,7 +225,7 @@ async fn a_tool_calls_a_function_with_arguments_that_fit_its_schema_and_waits_so
     let (status, problem) = owner.call("POST", "/v1/tools", Some(tool.clone())).await;
     assert_eq!((status, &problem["code"]), (422, &json!("tool.invalid")), "{problem}");
     assert_eq!(problem["errors"][0]["path"], "/configuration/externalId");
-    assert!(problem["detail"].as_str().unwrap().contains("no deployed function called \"sleep\""));
+    assert!(problem["detail"].as_str().unwrap().contains("function \"sleep\" is not deployed"));
 
     let code =
         "import time\ndef handle(data):\n    time.sleep(data['seconds'])\n    return 'slept'\n";

@@ -1,6 +1,6 @@
 //! Sessions over REST: what they keep, for whom, and how they end.
 
-use crate::harness::wait;
+use crate::harness::{self, wait};
 use crate::world::{Api, OrdinaryUser, World, printed};
 use reqwest::Method;
 use serde_json::json;
@@ -187,33 +187,35 @@ async fn a_session_is_closed_although_nobody_waits_until_it_is() {
     }
 }
 
-async fn until(holds: impl AsyncFn() -> bool) {
-    let waits = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), waits).await.expect("it does not become so");
-}
+/// Takes 200 MiB as soon as there is a file `go`, and says so a while later.
+const HUNGRY: &str = "import os, time\n\
+                      while not os.path.exists('go'): time.sleep(0.02)\n\
+                      kept = bytearray(b'x') * (200 << 20)\n\
+                      time.sleep(1); open('held', 'w').close(); time.sleep(600)";
 
-/// Leaves a process that takes 200 MiB as soon as there is a file `go`, and says so a while later.
-const HUNGRY_CHILD: &str = "import os, time\nif os.fork() == 0:\n    \
-                            while not os.path.exists('go'): time.sleep(0.02)\n    \
-                            kept = bytearray(b'x') * (200 << 20)\n    \
-                            time.sleep(1); open('held', 'w').close(); time.sleep(600)\nx = 7";
-
-/// A session with these two memory limits, of its birth and of its only run, in MiB, whose child has
-/// just been told to take its memory.
-async fn with_hungry_child(api: &Api, birth: u64, run: u64) -> String {
+/// A session with these two memory limits, of its birth and of its only run, in MiB, that has left a
+/// process with this mark on its command line, which was told to take its memory.
+async fn with_hungry_child(api: &Api, birth: u64, run: u64, mark: &str) -> String {
     let limits = |mib: u64| json!({"memory_bytes": mib << 20});
     let session = api.post("/v1/sessions", json!({"limits": limits(birth)})).await;
     let session = session["sandbox_id"].as_str().unwrap().to_owned();
     let at = format!("/v1/sessions/{session}");
-    let request = json!({"code": HUNGRY_CHILD, "limits": limits(run)});
+    let code = format!(
+        "import subprocess, sys\nx = 7\n\
+         child = subprocess.Popen([sys.executable, '-c', {HUNGRY:?}, {mark:?}])"
+    );
+    let request = json!({"code": code, "limits": limits(run)});
     assert_eq!(api.post(&format!("{at}/execute"), request).await["status"], "succeeded");
     let put = api.request(Method::PUT, &format!("{at}/files/go"));
     assert_eq!(put.body("go").send().await.unwrap().status(), 201);
     session
+}
+
+fn runs(mark: &str) -> bool {
+    harness::descendants_of(std::process::id()).iter().any(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(mark)
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,19 +223,20 @@ async fn t143_between_runs_a_session_without_a_cgroup_has_the_limits_of_its_last
     let user = OrdinaryUser::new();
     let world = user.world(&[]).await;
     let api = &world.owner;
-    let over = with_hungry_child(api, 512, 128).await;
-    let at = format!("/v1/sessions/{over}");
-    until(async || api.get(&at).await["generation"] == 2).await;
+    let over = with_hungry_child(api, 512, 128, "t143-over").await;
+    wait::until("the process was ended", async || !runs("t143-over")).await;
+    let record = api.run(&over, "print(x)").await;
+    assert_eq!(record["error"]["code"], "sandbox.crashed", "{record}");
     let record = api.run(&over, "import os\nprint('x' in globals(), os.listdir())").await;
     assert_eq!((printed(&record).as_str(), &record["generation"]), ("False []\n", &json!(2)));
-    assert_eq!(record["warnings"][0]["code"], "session.lost", "{record}");
     // The twin: born with less than its child takes, and with more in its last run.
-    let within = with_hungry_child(api, 128, 512).await;
+    let within = with_hungry_child(api, 128, 512, "t143-within").await;
     let at = format!("/v1/sessions/{within}");
-    until(async || {
+    wait::until("the child holds its memory", async || {
         let files = api.get(&format!("{at}/files")).await;
         files["files"].as_array().unwrap().iter().any(|file| file["name"] == "held")
     })
     .await;
-    assert_eq!(api.get(&at).await["generation"], 1);
+    assert!(runs("t143-within"));
+    assert_eq!(printed(&api.run(&within, "print(x)").await), "7\n");
 }

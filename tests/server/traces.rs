@@ -1,12 +1,13 @@
 //! Traces of the server, as a collector receives them.
 
+use crate::harness::wait;
 use crate::raw;
 use crate::world::World;
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Appears in what users send, and must not appear in traces.
 const PRIVATE: &str = "marker-4cf1";
@@ -55,15 +56,11 @@ async fn t125_traces_tell_of_requests_and_of_nothing_that_is_a_users() {
     connection.write_all(&greeting).unwrap();
     assert!(connection.read(&mut [0; 64]).unwrap() > 0, "it does not speak HTTP/2");
     world.stop().await;
-    let began = Instant::now();
     let has = |text: &str| {
         let sent = sent.lock().unwrap();
         sent.windows(text.len()).any(|window| window == text.as_bytes())
     };
-    while !has("/v1/execute") {
-        assert!(began.elapsed() < Duration::from_secs(30), "nothing was sent");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    wait::until("something is sent", async || has("/v1/execute")).await;
     let secret = world.owner.key.splitn(3, '_').nth(2).unwrap();
     for private in [PRIVATE, secret] {
         assert!(!has(private), "{private} is in the traces");

@@ -1,6 +1,6 @@
 //! Questions to people, and answers that are good for more than one call.
 //!
-//! An answer is given once and used once: nobody else writes between the look and the change. The code
+//! An answer is given once and used once: no other writer comes between the look and the change. The code
 //! of a question stands with its execution alone, and its arguments in a row of their own, since both can
 //! be long and a change of the question would rewrite them.
 
@@ -136,7 +136,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// What it was about has changed, or whoever asked may not ask any more. None if there is none, or
+    /// What it was about has changed, or its requester may not ask any more. None if there is none, or
     /// it is over. It comes without its code and arguments.
     pub fn void_approval(
         &self,

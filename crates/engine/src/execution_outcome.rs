@@ -477,9 +477,9 @@ pub(crate) fn spawn_error(error: &SpawnError) -> Error {
     let fault =
         Error::new(ErrorCode::SandboxUnreachable, format!("no sandbox could be made: {error}"));
     match error {
-        SpawnError::Isolation(_) | SpawnError::Warden(_) => {
-            fault.hint("`belljar doctor` says which wall is missing and how to get it")
-        }
+        SpawnError::Isolation(_) | SpawnError::Warden(_) => fault.hint(
+            "run `belljar doctor`: it prints which isolation layer is missing and how to fix it",
+        ),
         SpawnError::Zygote(_) => fault.hint("`belljar doctor` tries each part by itself"),
         SpawnError::ZygoteGone
         | SpawnError::WardenGone

@@ -171,9 +171,8 @@ impl LiveSession {
 
     /// Leases the session. `stopper` can end the lease.
     pub(crate) fn lease(self: &Arc<Self>, stopper: StopHandle) -> Result<SessionLease, Error> {
-        self.notice_death();
-        let mut outside = self.shared();
         let inside = Arc::clone(&self.leased).try_lock_owned().map_err(|_| self.busy_error())?;
+        let mut outside = self.shared();
         if outside.closed {
             return Err(not_found_error(self.id));
         }
@@ -226,24 +225,7 @@ impl LiveSession {
         self.shared().expiry = expiry;
     }
 
-    /// Records that the sandbox has ended while no lease was given, which is how a sandbox ends that is
-    /// over its limits between executions. The lock on the shared state keeps whoever wants a lease
-    /// waiting, who would be told that the session is busy otherwise.
-    fn notice_death(&self) {
-        let mut outside = self.shared();
-        let Ok(mut inside) = self.leased.try_lock() else { return };
-        let dead = inside.handle.take_if(|handle| !handle.sandbox.is_alive());
-        if dead.is_some() {
-            inside.loss_unreported = true;
-            outside.generation += 1;
-        }
-        drop((inside, outside));
-        // It is reaped here, where nobody waits for the locks.
-        drop(dead);
-    }
-
     pub(crate) fn info(&self) -> SessionInfo {
-        self.notice_death();
         let outside = self.shared();
         let used = outside.last_used.saturating_duration_since(self.opened);
         let idle = used.saturating_add(outside.expiry.idle);

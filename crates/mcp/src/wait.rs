@@ -16,7 +16,7 @@ const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
 /// Outcome of waiting for an execution.
 pub(crate) enum WaitOutcome {
-    Ended(Result<Execution, RequestError>),
+    Ended(Result<Box<Execution>, RequestError>),
     /// It continues; the client asks for it by its id.
     Task(Arc<Execution>),
     /// The client no longer waits.
@@ -60,7 +60,7 @@ pub(crate) async fn wait_for_execution(
         }
     }
     match until {
-        WaitEnd::Ended => WaitOutcome::Ended(attached.wait().await),
+        WaitEnd::Ended => WaitOutcome::Ended(attached.wait().await.map(Box::new)),
         WaitEnd::TaskTimeout => WaitOutcome::Task(attached.detach()),
         WaitEnd::Cancelled => WaitOutcome::Cancelled(id),
         WaitEnd::Blocked(ElicitationFailure::Elsewhere(error)) => {

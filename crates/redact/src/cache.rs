@@ -30,7 +30,7 @@ pub enum SecretEncodingsError {
 }
 
 /// Secrets are identified by id, version and the name that replaces them. A hash of the values would
-/// tell, by the time of a request, whether somebody else uses a guessed value.
+/// tell, by the time of a request, whether another caller uses a guessed value.
 type CacheKey = Vec<(SecretId, u64, String)>;
 
 /// The encodings in use, by their secrets, and some recently used ones.

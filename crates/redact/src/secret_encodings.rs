@@ -182,10 +182,11 @@ impl NamedSecret {
     }
 }
 
+/// One encoding, and the index of its secret.
+type EncodedSecret = (Zeroizing<Vec<u8>>, u32);
+
 /// All encodings of all values, sorted, within [`ENCODING_BYTES_MAX`].
-fn encodings_of(
-    secrets: &[NamedSecret],
-) -> Result<Vec<(Zeroizing<Vec<u8>>, u32)>, TooManyEncodings> {
+fn encodings_of(secrets: &[NamedSecret]) -> Result<Vec<EncodedSecret>, TooManyEncodings> {
     let mut found = EncodingSet::default();
     let numbered = || (0..).zip(secrets.iter().map(|secret| secret.value.expose()));
     let (short, long): (Vec<_>, Vec<_>) =

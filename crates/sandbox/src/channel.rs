@@ -220,7 +220,7 @@ async fn judge(
     judged.await.map_err(|_| ProtocolError::DecodingFailed)
 }
 
-/// What became of waiting for a frame.
+/// The result of waiting for a frame.
 #[derive(Debug)]
 pub(crate) enum ReceivedFrame {
     Frame(RunnerEvent),

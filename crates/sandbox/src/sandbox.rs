@@ -164,7 +164,7 @@ impl Sandbox {
     }
 
     /// Whether the interpreter is still there.
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
         matches!(poll(&mut ended, Some(&Timespec::default())), Ok(0)) && !self.host.is_gone()
     }

@@ -249,8 +249,8 @@ impl ZygoteHost {
         self.state().gone
     }
 
-    /// Comes to its end when nothing is left of the zygote host and its sandboxes, after nobody holds one
-    /// of them any more.
+    /// Ends when nothing is left of the zygote host and its sandboxes, after the last handle
+    /// to one of them was dropped.
     pub(crate) fn terminated(&self) -> impl Future<Output = ()> + use<> {
         let mut over = self.shared.terminated.subscribe();
         async move { while over.changed().await.is_ok() {} }

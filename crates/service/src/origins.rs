@@ -41,7 +41,7 @@ impl Service {
     }
 
     /// Ends what an origin that may no longer ask has running, its sessions and the first of its
-    /// questions. The others, of which there may be a thousand, end at the next look for remains: whoever
+    /// questions. The others, of which there may be a thousand, end at the next look for remains: the caller who
     /// takes a right away does not wait for them, and no answer to them counts any more.
     pub(crate) async fn end_from(
         &self,

@@ -50,7 +50,7 @@ fn task_failed() -> Error {
     Error::server_fault("the server failed during this request; whether it was done is unknown")
 }
 
-/// The output of `work`, or a server fault if it panics: whoever waits for an execution must get an
+/// The output of `work`, or a server fault if it panics: a client that waits for an execution must get an
 /// answer, and its row an end.
 pub(crate) async fn catch_panic<T, E: From<Error>>(
     work: impl Future<Output = Result<T, E>>,

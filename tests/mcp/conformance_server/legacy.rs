@@ -1,6 +1,7 @@
 //! Features that only the legacy revision has: server requests to the client during a call, and log
 //! messages.
 
+use crate::harness::wait;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ElicitRequestParams,
     LoggingLevel, LoggingMessageNotificationParam,
@@ -50,7 +51,7 @@ pub(super) async fn call(
 async fn send_logs(context: &Context) -> Result<String, ServiceError> {
     for message in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
         log(LoggingLevel::Info, message, context).await?;
-        tokio::time::sleep(PAUSE).await;
+        wait::slow_peer(PAUSE).await;
     }
     Ok("logged".to_owned())
 }

@@ -99,7 +99,7 @@ impl Service {
         Ok((fetched, staged))
     }
 
-    /// Seen through when the caller goes away: bytes without a row would be in nobody's quota.
+    /// Seen through when the caller goes away: bytes without a row would be in no quota.
     #[boxed::future]
     pub(crate) async fn persist_documents(
         self: &Arc<Self>,

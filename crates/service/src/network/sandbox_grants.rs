@@ -265,7 +265,7 @@ impl Service {
     ) -> Result<(), RequestError> {
         let Some(author) = author.filter(|_| !names.is_empty()) else { return Ok(()) };
         let author = self.author_principal(workspace, author)?;
-        self.check_integrations(workspace, (&author, "who wrote this code"), names)
+        self.check_integrations(workspace, (&author, "the author of this code"), names)
     }
 
     /// Integrations that both the principal that code runs as and its author may use: those that are on,

@@ -177,7 +177,7 @@ impl Service {
             return Ok(());
         }
         let owner = self.find_principal(workspace, tool.owner)?;
-        self.check_integrations(workspace, (&owner, "who owns the tool"), &needed)?;
+        self.check_integrations(workspace, (&owner, "the owner of the tool"), &needed)?;
         let author = Some(tool.author).filter(|author| *author != tool.owner);
         self.check_author_egress(workspace, author, &needed)
     }
