@@ -117,8 +117,8 @@ fn what_cannot_be_read_as_a_tool_is_said_in_one_line() {
             1,
             "tool is not valid JSON: EOF while parsing an object at line 1 column 1",
         ),
-        ("list.json", 1, "the JSON of a tool must be an object"),
-        ("latin.py", 1, "the source is not UTF-8: line 2 has other bytes"),
+        ("list.json", 1, "a tool must be a JSON object"),
+        ("latin.py", 1, "source is not valid UTF-8 in line 2"),
         ("lower.json", 1, "field_type 'string' must be written 'STRING'"),
     ] {
         let output = tool(here.path(), &["check", file]);
