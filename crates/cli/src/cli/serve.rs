@@ -50,7 +50,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         raise_fd_limit();
         runtime.block_on(serve(config))
     });
-    drop(telemetry);
+    telemetry.finish();
     Ok(served.unwrap_or_else(|error| telemetry::log_failure(&error)))
 }
 

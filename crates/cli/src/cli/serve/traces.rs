@@ -10,7 +10,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Exporter of traces; it sends pending traces on drop.
+/// Exporter of traces.
 #[derive(Debug)]
 pub(super) struct TraceExporter(Option<SdkTracerProvider>);
 
@@ -28,11 +28,10 @@ impl TraceExporter {
         })?;
         Some(layer.with_filter(Targets::new().with_target("belljar", LevelFilter::INFO)))
     }
-}
 
-impl Drop for TraceExporter {
-    fn drop(&mut self) {
-        if let Some(Err(error)) = self.0.take().map(|provider| provider.shutdown()) {
+    /// Sends the pending traces.
+    pub(super) fn finish(self) {
+        if let Some(Err(error)) = self.0.map(|provider| provider.shutdown()) {
             tracing::warn!(%error, "the last traces could not be sent");
         }
     }
