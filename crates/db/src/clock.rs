@@ -23,10 +23,6 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    pub fn now() -> Self {
-        Self { wall: Utc::now(), monotonic: Instant::now() }
-    }
-
     /// Whether the wall clock has gone as far as the monotonic one since `earlier`.
     fn agrees_with(self, earlier: Self) -> bool {
         let passed = self.monotonic.saturating_duration_since(earlier.monotonic);

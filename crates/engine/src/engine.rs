@@ -13,7 +13,7 @@ use crate::limits;
 use crate::package_installer::INSTALLS_AT_ONCE;
 use crate::running_executions::RunningExecutions;
 use crate::session::{LiveSession, SandboxHandle, SessionInfo, SessionParts, not_found_error};
-use crate::start_queue::{ActiveExecution, StartQueue, starts_at_once};
+use crate::start_queue::{CountedExecution, StartQueue, starts_at_once};
 use crate::volumes::{GrantedVolume, VolumeLocks, VolumeMemoryBudget, WritableVolumes};
 use environment::Progress;
 use sandbox::StopHandle;
@@ -186,7 +186,7 @@ impl Engine {
         ready: &RunningEnvironment,
         limits: &Limits,
         grants: Arc<SandboxGrants>,
-        active: &ActiveExecution,
+        active: &CountedExecution,
     ) -> Result<SandboxHandle, Error> {
         let permit = active.start().await;
         let volumes = &grants.volumes;

@@ -16,7 +16,7 @@ use crate::record::{add_loss_warning, finish_record, initial_record, redactor_fo
 use crate::runner_request::{runner_request, take_input_files};
 use crate::running_executions::RunningExecution;
 use crate::session::{SandboxHandle, SessionLease};
-use crate::start_queue::ActiveExecution;
+use crate::start_queue::CountedExecution;
 use crate::{host_support, limits};
 use redact::OutputRedactor;
 use sandbox::{ExitReport, StopHandle, ValueRoom};
@@ -149,7 +149,7 @@ impl Engine {
         &self,
         record: &Execution,
         grants: &ReservedGrants,
-        active: &ActiveExecution,
+        active: &CountedExecution,
     ) -> Result<SandboxHandle, Error> {
         let ready = self.environment_cache.get(&self.config, &record.environment, |_| {}).await?;
         self.attach_sandbox(&ready, &record.limits, Arc::clone(&grants.grants), active).await

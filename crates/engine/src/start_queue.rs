@@ -34,7 +34,7 @@ struct Waiter {
 
 /// One execution of a caller, counted until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ActiveExecution {
+pub(crate) struct CountedExecution {
     queue: Arc<StartQueue>,
     caller: Option<PrincipalId>,
 }
@@ -63,9 +63,9 @@ impl StartQueue {
     }
 
     /// Counts an execution of the caller from now on.
-    pub(crate) fn enter(self: &Arc<Self>, caller: Option<PrincipalId>) -> ActiveExecution {
+    pub(crate) fn enter(self: &Arc<Self>, caller: Option<PrincipalId>) -> CountedExecution {
         *self.state().active.entry(caller).or_default() += 1;
-        ActiveExecution { queue: Arc::clone(self), caller }
+        CountedExecution { queue: Arc::clone(self), caller }
     }
 
     fn permit(self: &Arc<Self>, state: &QueueState, caller: Option<PrincipalId>) -> StartPermit {
@@ -87,7 +87,7 @@ impl QueueState {
     }
 }
 
-impl ActiveExecution {
+impl CountedExecution {
     /// Waits until the sandbox of this execution may start.
     pub(crate) async fn start(&self) -> StartPermit {
         let granted = {
@@ -108,7 +108,7 @@ impl ActiveExecution {
     }
 }
 
-impl Drop for ActiveExecution {
+impl Drop for CountedExecution {
     fn drop(&mut self) {
         let mut state = self.queue.state();
         if let Some(active) = state.active.get_mut(&self.caller) {
