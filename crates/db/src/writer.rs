@@ -1,8 +1,9 @@
 //! One thread writes, and a caller gets its result when the commit is on the disk.
 //!
 //! All jobs that wait when the thread is free are written in one transaction, so that they share one
-//! fsync. Each job has a savepoint: a job that fails undoes only itself. After an error
-//! of the disk nothing is written any more. A commit that may have changed what is decided by makes
+//! fsync. Of bulk jobs, such as the output of an execution, only one is in a transaction, so that the
+//! output of one caller does not delay the records of others. Each job has a savepoint: a job that fails
+//! undoes only itself. After an error of the disk nothing is written any more. A commit that may have changed what is decided by makes
 //! a new [`Revision`] before anybody is told of it.
 
 use crate::audit::AuditSigner;
@@ -12,6 +13,7 @@ use crate::revision::{Revision, RevisionCounter};
 use crate::{DatabaseError, schema};
 use rusqlite::{Connection, Params};
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -24,9 +26,10 @@ use tokio::sync::{mpsc, oneshot};
 const BATCH_JOBS_MAX: usize = 256;
 /// Capacity of the queue; further callers wait before it.
 const QUEUE_JOBS_MAX: usize = 1024;
-/// Pages in the log after which they are moved into the database: four megabytes, as SQLite does
-/// by itself, but after the answers and not before them.
-const CHECKPOINT_PAGES: i32 = 1000;
+/// Pages in the log after which they are moved into the database, after the answers and not before
+/// them. SQLite itself would wait for 1,000 pages; copying those takes so long that the next write
+/// waits noticeably for it.
+const CHECKPOINT_PAGES: i32 = 256;
 
 /// A transaction: all of a `Reader`, seeing what it has itself written, and everything that changes
 /// records.
@@ -91,6 +94,15 @@ pub(crate) enum Durability {
     Full,
 }
 
+/// Which jobs share a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Priority {
+    /// A caller waits for it: all that are in the queue are written together.
+    Interactive,
+    /// Many bytes: one in a transaction, behind the interactive jobs.
+    Bulk,
+}
+
 /// Tells the caller how the commit went.
 type CommitCallback = Box<dyn FnOnce(Result<(), DatabaseError>) + Send>;
 
@@ -105,6 +117,7 @@ type JobFn = Box<dyn FnOnce(Result<&Tx<'_>, DatabaseError>) -> CompletedJob + Se
 
 struct WriteJob {
     durability: Durability,
+    priority: Priority,
     run: JobFn,
 }
 
@@ -152,6 +165,7 @@ impl Writer {
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         durability: Durability,
+        priority: Priority,
         job: impl FnOnce(&Tx<'_>) -> Result<T, DatabaseError> + Send + 'static,
     ) -> Result<T, DatabaseError> {
         let (tell, told) = oneshot::channel();
@@ -165,7 +179,7 @@ impl Writer {
             CompletedJob { failed, answer }
         });
         let jobs = self.jobs.as_ref().ok_or(DatabaseError::Aborted)?;
-        jobs.send(WriteJob { durability, run }).await.map_err(|_| DatabaseError::Aborted)?;
+        jobs.send(WriteJob { durability, priority, run }).await.map_err(|_| DatabaseError::Aborted)?;
         told.await.map_err(|_| DatabaseError::Aborted)?
     }
 }
@@ -177,6 +191,39 @@ impl Drop for Writer {
         if let Some(thread) = self.thread.take() {
             // It has no result, and its callers already got the error of a panic.
             let _ = thread.join();
+        }
+    }
+}
+
+/// The jobs that wait for the thread.
+struct JobQueue {
+    jobs: mpsc::Receiver<WriteJob>,
+    /// Bulk jobs that were received and not yet written, the oldest first. A caller of a bulk job waits
+    /// for it, so there are no more of them than executions.
+    bulk: VecDeque<WriteJob>,
+}
+
+impl JobQueue {
+    /// Fills `batch` with all interactive jobs and one bulk job, and waits if there is none. Returns
+    /// false when no job can come any more.
+    fn next_batch(&mut self, batch: &mut Vec<WriteJob>) -> bool {
+        if self.bulk.is_empty() {
+            let first = self.jobs.blocking_recv();
+            first.into_iter().for_each(|job| self.sort(job, batch));
+        }
+        while batch.len() < BATCH_JOBS_MAX
+            && let Ok(job) = self.jobs.try_recv()
+        {
+            self.sort(job, batch);
+        }
+        batch.extend(self.bulk.pop_front());
+        !batch.is_empty()
+    }
+
+    fn sort(&mut self, job: WriteJob, batch: &mut Vec<WriteJob>) {
+        match job.priority {
+            Priority::Interactive => batch.push(job),
+            Priority::Bulk => self.bulk.push_back(job),
         }
     }
 }
@@ -220,9 +267,10 @@ impl WriterThread {
         })
     }
 
-    fn run(mut self, mut jobs: mpsc::Receiver<WriteJob>) {
+    fn run(mut self, jobs: mpsc::Receiver<WriteJob>) {
+        let mut queue = JobQueue { jobs, bulk: VecDeque::new() };
         let mut batch = Vec::with_capacity(BATCH_JOBS_MAX);
-        while jobs.blocking_recv_many(&mut batch, BATCH_JOBS_MAX) > 0 {
+        while queue.next_batch(&mut batch) {
             self.commit_batch(&mut batch);
             self.checkpoint();
         }
