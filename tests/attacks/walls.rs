@@ -469,7 +469,7 @@ async fn t10_crash_leaves_no_core() {
             .await;
     let error = execution.error.as_ref().unwrap();
     assert_eq!(error.code.to_string(), "sandbox.crashed");
-    assert_eq!(error.message, "the interpreter was ended by signal 11 (segmentation fault)");
+    assert_eq!(error.message, "the interpreter was killed by signal 11 (segmentation fault)");
     assert_eq!(execution.exit_code, Some(139));
     assert_eq!(harness::printed(&execution, OutputStream::Stdout), "so far\n");
     assert_eq!(execution.files_out, []);

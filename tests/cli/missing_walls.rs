@@ -23,7 +23,7 @@ fn check_refused(wall: &str, step: &str) {
     assert_eq!(
         stderr(&output),
         format!(
-            "belljar: sandbox.unreachable: no sandbox could be made: {step} (run `belljar \
+            "belljar: sandbox.unreachable: cannot start a sandbox: {step} (run `belljar \
              doctor`: it prints which isolation layer is missing and how to fix it)\n"
         )
     );
@@ -51,7 +51,7 @@ fn code_is_not_run_without_namespaces() {
 }
 
 fn check_allowed(wall: &str) {
-    let warning = format!("this ran without the {wall} wall, as the operator allowed");
+    let warning = format!("this ran without the isolation layer {wall}, as the operator allowed");
     let allow = ["--allow-missing-layer", wall];
     let output = exec_without(wall, &allow);
     assert_eq!(stdout(&output), "it ran\n");

@@ -559,7 +559,7 @@ async fn t26_cpu_time_is_limited_apart_from_wall_time() {
     assert_eq!((execution.status, execution.exit_code), (ExecutionStatus::TimedOut, Some(124)));
     let error = execution.error.unwrap();
     assert_eq!(error.code.to_string(), "time.exceeded");
-    assert_eq!(error.message, "over the CPU time of 300 ms");
+    assert_eq!(error.message, "exceeded the CPU time limit of 300 ms");
     assert!(execution.usage.cpu_ms < 1300 * 2, "{:?}", execution.usage);
 }
 
