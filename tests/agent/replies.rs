@@ -167,7 +167,7 @@ async fn a_question_that_has_grown_old_is_told_as_not_answered_and_no_retry_runs
     let done = chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
     assert_eq!(done["answer"], "Nobody has answered.", "{done}");
     assert!(
-        scene.told(1).contains("approval.expired: the time to answer is over"),
+        scene.told(1).contains("approval.expired: the approval has expired"),
         "{}",
         scene.told(1)
     );
