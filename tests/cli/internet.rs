@@ -3,7 +3,7 @@
 
 use crate::harness::{self, stderr, stdout};
 use crate::helper;
-use crate::world::World;
+use crate::test_server::World;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};

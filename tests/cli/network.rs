@@ -2,8 +2,8 @@
 
 use crate::harness::{self, stderr, stdout, wait};
 use crate::remote::{answer, belljar, failure};
-use crate::site::{RESOLVED, Site};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
+use crate::web_server::{RESOLVED, Site};
 use serde_json::json;
 
 /// An integration `to_site` that opens the site, made at the command line.

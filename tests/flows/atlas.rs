@@ -107,7 +107,7 @@ pub(crate) async fn imports_everything(environment: &str) {
         .args(["-I", "-c", IMPORT_EVERYTHING])
         .output()
         .unwrap();
-    assert_eq!(missing, names(&harness::stdout(&outside)), "the walls take nothing more away");
+    assert_eq!(missing, names(&harness::stdout(&outside)), "isolation removes no further module");
 }
 
 /// The one that an environment was built with.

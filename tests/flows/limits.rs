@@ -130,7 +130,7 @@ async fn t21_files_over_512_mib() {
     bomb_is_contained("files", 512).await;
 }
 
-/// The kernel's own bound on the pipes of a user may come first, and is as good a wall.
+/// The kernel's own limit for the pipes of a user may be reached first, which is as good.
 #[tokio::test(flavor = "multi_thread")]
 async fn t21_pipe_buffers_stay_within_64_mib() {
     let (_, bomb) = BOMBS[4];

@@ -138,7 +138,7 @@ async fn a_cell_prints_as_in_plain_python() {
     report(&differences);
 }
 
-/// A wall that is too tight shows itself once in a thousand runs, and more under load.
+/// Isolation that is too strict fails once in a thousand runs, and more often under load.
 /// `BELLJAR_CORPUS_ROUNDS` is how often each script is run; two here, many by hand.
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_that_run_side_by_side_do_not_disturb_each_other() {

@@ -1,8 +1,8 @@
 //! Files that `execute_python` is given by their addresses, and data that is given in the code.
 
 use crate::approvals::ran;
+use crate::test_server::World;
 use crate::wire::{asked, called};
-use crate::world::World;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};

@@ -6,8 +6,8 @@ mod answers;
 mod host;
 
 use crate::harness::{self, wait};
-use crate::people::{Person, grant, id, on, workspace};
-use crate::world::{Api, World};
+use crate::principals::{Person, grant, id, on, workspace};
+use crate::test_server::{Api, World};
 use host::{Answer, Host, Journal, Seen, Vouching};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -2,9 +2,9 @@
 //! is talked to are real servers on loopback, which rules have to name.
 
 use crate::harness::wait;
-use crate::people::{Person, grant, id, ungrant, workspace};
-use crate::site::{RESOLVED, Site, read};
-use crate::world::{Api, World};
+use crate::principals::{Person, grant, id, ungrant, workspace};
+use crate::test_server::{Api, World};
+use crate::web_server::{RESOLVED, Site, read};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpListener;

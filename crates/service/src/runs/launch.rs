@@ -58,7 +58,7 @@ impl Service {
         Ok(Submitted::Started(self.launch(id, &caller.principal, run, files, context).await?))
     }
 
-    /// Checks a run as of now, takes capacity, and starts it.
+    /// Checks a run against the current records, takes capacity, and starts it.
     #[boxed::future]
     pub(crate) async fn launch(
         self: &Arc<Self>,

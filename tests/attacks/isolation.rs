@@ -1,11 +1,11 @@
 //! T01 to T06, T09 and T10: files, processes and rights. T07 and T08, the filter on system calls,
 //! are proved call by call in a simulator: `crates/jail/src/seccomp/tests/threats.rs`.
 
-use crate::harness::{self, wait};
-use crate::world::{
+use crate::fixtures::{
     Process, answer, attempts, born, born_once, built, doctored, engine, is_root, nursery_config,
     runtime, still_serves, told,
 };
+use crate::harness::{self, wait};
 use engine::RunnerSource;
 use environment::PythonInstallation;
 use sandbox::ZygoteHost;
