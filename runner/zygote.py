@@ -54,9 +54,9 @@ def main() -> NoReturn:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="zygote")
-    parser.add_argument("--lib", required=True, help="the native library that raises the walls")
+    parser.add_argument("--lib", required=True, help="the native library that applies the isolation layers")
     parser.add_argument("--socket", type=int, required=True, help="descriptor on which sandboxes are asked for")
-    parser.add_argument("--plan", type=int, required=True, help="descriptor of the wall plan")
+    parser.add_argument("--plan", type=int, required=True, help="descriptor of the isolation plan")
     parser.add_argument("--environment", required=True, help="its name, for what is said about refusals")
     parser.add_argument("--no-processes", action="store_true", help="tell code that it cannot start any")
     parser.add_argument("--no-installs", action="store_true", help="tell code that it cannot install packages")

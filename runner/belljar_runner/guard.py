@@ -20,7 +20,7 @@ from .after_import import after_import
 
 _NO_PROCESSES = (
     "processes are not allowed in environment `{}`: use Python itself (json, csv, pathlib, threading, ...) instead of "
-    "a command; a function with an environment of its own (Call Function) can start programs"
+    "a command; a function with its own environment (Call Function) can start programs"
 )
 _NO_INSTALLS = (
     "packages cannot be installed in environment `{}`: use what it has, ask for another environment, or use a "

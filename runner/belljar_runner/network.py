@@ -38,8 +38,8 @@ _NAMES_MAX = 65_536
 
 _NOT_ALLOWED = "network access is not allowed: "
 _NOT_OPENED = (
-    "{} is not opened by any integration of this session; list one that has it under integrations, or in the "
-    "specification of an agent under external_access_integrations"
+    "{} is not allowed by any integration of this session; add one that allows it to integrations, or to "
+    "external_access_integrations in the specification of an agent"
 )
 _NO_DATAGRAMS = "only TCP connections leave a sandbox, no datagrams (UDP) to {}"
 # The proxy's wording.

@@ -23,7 +23,7 @@ _told: dict[str, str] = {}
 # Written when the environment was built; matplotlib takes it only from a directory that it can write to.
 _FONT_LIST = "/opt/env/etc/matplotlib"
 _FONT_LIST_PLACE = os.path.expanduser("~/.cache/matplotlib")
-_NOBODY = "nobody is at the keyboard of this sandbox; put the value into the code instead of asking for it"
+_NO_INPUT = "this sandbox has no interactive input; put the value into the code instead"
 
 
 def fresh_main() -> ModuleType:
@@ -84,7 +84,7 @@ def input(prompt: object = "", /) -> str:
     try:
         return _builtin_input(prompt)
     except EOFError:
-        raise EOFError(f"input() has nothing to read: {_NOBODY}") from None
+        raise EOFError(f"input() has nothing to read: {_NO_INPUT}") from None
 
 
 def _fork_by_default() -> None:

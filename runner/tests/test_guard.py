@@ -6,7 +6,7 @@ from tests.test_zygote import ZygoteTest
 
 PROCESSES = (
     "processes are not allowed in environment `small`: use Python itself (json, csv, pathlib, threading, ...) instead "
-    "of a command; a function with an environment of its own (Call Function) can start programs"
+    "of a command; a function with its own environment (Call Function) can start programs"
 )
 PACKAGES = (
     "packages cannot be installed in environment `small`: use what it has, ask for another environment, or use a "

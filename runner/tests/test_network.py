@@ -13,8 +13,8 @@ from tests.harness import KernelTest
 
 KNOWN = "known.example:4321"
 DENIED = (
-    "is not opened by any integration of this session; list one that has it under integrations, or in the specification "
-    "of an agent under external_access_integrations"
+    "is not allowed by any integration of this session; add one that allows it to integrations, or to "
+    "external_access_integrations in the specification of an agent"
 )
 
 _ERRORS_OF_BOTO3 = """
@@ -53,8 +53,8 @@ class _Proxy(socketserver.StreamRequestHandler):
         answer = {
             KNOWN: "200 OK",
             "lost.example:80": "502 lost.example:80 cannot be resolved",
-            "shut.example:80": "502 shut.example:80 cannot be reached: the connection is refused",
-            "slow.example:80": "504 slow.example:80 did not answer in time",
+            "shut.example:80": "502 cannot connect to shut.example:80: connection refused",
+            "slow.example:80": "504 slow.example:80 did not respond in time",
         }.get(place[0], f"403 network.denied: {place[0]} {DENIED}")
         if place[0] == "hung.example:80":
             self.server.over.wait()
@@ -225,9 +225,9 @@ class Allowed(NetworkTest):
             "lost.example": ("socket.gaierror", "[Errno -2] lost.example:80 cannot be resolved"),
             "shut.example": (
                 "ConnectionRefusedError",
-                "[Errno 111] shut.example:80 cannot be reached: the connection is refused",
+                "[Errno 111] cannot connect to shut.example:80: connection refused",
             ),
-            "slow.example": ("TimeoutError", "[Errno 110] slow.example:80 did not answer in time"),
+            "slow.example": ("TimeoutError", "[Errno 110] slow.example:80 did not respond in time"),
         }
         for name, expected in table.items():
             for code in ("socket.create_connection((%r, 80))", "await asyncio.open_connection(%r, 80)"):

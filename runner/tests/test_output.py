@@ -99,10 +99,10 @@ class Output(KernelTest):
         self.assertIn('<cell 1>:2: UserWarning: careful\n  warnings.warn(\'careful\')\n', reply.stderr)
         self.assertIn("WARNING:root:logged\n", reply.stderr)
 
-    def test_input_says_that_nobody_answers(self):
+    def test_input_fails_without_interactive_input(self):
         error = self.run_cell("name = input('Name? ')").error
         self.assertEqual(error["type"], "EOFError")
-        self.assertIn("nobody is at the keyboard of this sandbox", error["message"])
+        self.assertIn("this sandbox has no interactive input", error["message"])
         self.assertNotIn("belljar_runner", error["traceback"])
 
     def test_input_reads_what_the_user_puts_there(self):

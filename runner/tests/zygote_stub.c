@@ -1,4 +1,4 @@
-/* The native library's part in the zygote's loop without the walls: receives descriptors, forks, puts them in place. */
+/* The native library's part in the zygote's loop without isolation: receives descriptors, forks, puts them in place. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>

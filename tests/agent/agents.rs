@@ -1,6 +1,6 @@
 //! Agents: what their specification lets them do, and what they remember.
 
-use crate::scene::{
+use crate::scripted_server::{
     RUNS_CODE, Scene, agent_code, call, chat, code, offered, plan, say, say_to, text, upload,
 };
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ async fn code_is_offered_only_where_both_sections_say_so() {
             "tools:\n  - tool_spec:\n    type: code_execution\n    name: code_execution\ntool_resources:\n  code_execution:\n",
         ),
     ] {
-        let agent = crate::scene::agent(scene.owner(), name, specification).await;
+        let agent = crate::scripted_server::agent(scene.owner(), name, specification).await;
         let done = say_to(scene.owner(), &agent, "Hello").await;
         agents.push((name, done));
     }
@@ -85,10 +85,10 @@ async fn a_greeting_calls_nothing_a_question_does_and_a_choice_steers_it() {
     );
 
     let required = format!("{RUNS_CODE}tool_choice: required\n");
-    let required = crate::scene::agent(owner, "required", required).await;
+    let required = crate::scripted_server::agent(owner, "required", required).await;
     say_to(owner, &required, "Go.").await;
     let named = format!("{RUNS_CODE}tool_choice:\n  type: tool\n  name: [code_execution]\n");
-    let named = crate::scene::agent(owner, "named", named).await;
+    let named = crate::scripted_server::agent(owner, "named", named).await;
     say_to(owner, &named, "Go.").await;
 
     let asked = scene.asked();
@@ -122,7 +122,8 @@ async fn a_choice_of_a_tool_that_the_agent_does_not_have_is_refused_in_words() {
         scene.owner().call("POST", &format!("{agent}/run"), Some(json!({"message": "Hi"}))).await;
     assert_eq!((status, &problem["code"]), (403, &json!("tool.unavailable")), "{problem}");
     assert_eq!(problem["detail"], "tool_choice requires \"probe\", and the agent has no such tool");
-    let none = crate::scene::agent(scene.owner(), "none", "tool_choice: required\n").await;
+    let none =
+        crate::scripted_server::agent(scene.owner(), "none", "tool_choice: required\n").await;
     let refused =
         scene.owner().refused("POST", &format!("{none}/run"), Some(json!({"message": "Hi"}))).await;
     assert_eq!(refused, (403, "tool.unavailable".into()));
@@ -226,7 +227,7 @@ async fn a_cursor_is_good_for_its_owner_and_its_agent_alone() {
     let owner = scene.owner();
     let (one, two) = (
         scene.agent("instructions: a\n").await,
-        crate::scene::agent(owner, "two", "instructions: b\n").await,
+        crate::scripted_server::agent(owner, "two", "instructions: b\n").await,
     );
     let first = say_to(owner, &one, "Hello").await;
     let ann = scene.friend("ann", &one).await;

@@ -1,7 +1,7 @@
 //! Models that answer nonsense, never finish, refuse or break off: bounded, explained, and the
 //! session is usable afterwards.
 
-use crate::scene::{Scene, call, code, plan, say, text};
+use crate::scripted_server::{Scene, call, code, plan, say, text};
 use serde_json::{Value, json};
 
 /// A bad run, and what a good one finds in the same session.

@@ -1,6 +1,6 @@
 //! What an agent may use is what its specification says, and what it has used is told.
 
-use crate::scene::{
+use crate::scripted_server::{
     RUNS_CODE, Scene, agent_code, call, calls, chat, code, plan, say, say_to, text,
 };
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Whose model answers: the caller's choice, the agent's, or the server's.
 
-use crate::scene::{CODE, RUNS_CODE, Scene, chat, plan, say, say_to};
-use crate::world::{Api, World};
+use crate::scripted_server::{CODE, RUNS_CODE, Scene, chat, plan, say, say_to};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 
 async fn prefer(api: &Api, preferences: Value) {
@@ -61,7 +61,8 @@ async fn an_agent_has_a_model_of_its_own_unless_the_caller_chooses() {
     );
     prefer(scene.owner(), json!({"code_model": "openai/mine"})).await;
     assert_eq!(say_to(scene.owner(), &agent, "Hi").await["model"]["name"], "openai/mine");
-    let unnamed = crate::scene::agent(scene.owner(), "unnamed", "instructions: x\n").await;
+    let unnamed =
+        crate::scripted_server::agent(scene.owner(), "unnamed", "instructions: x\n").await;
     prefer(scene.owner(), json!({})).await;
     assert_eq!(
         chat(scene.owner(), &unnamed, json!({"message": "Hi"})).await["model"]["name"],
@@ -83,7 +84,7 @@ async fn a_server_without_a_model_says_what_to_set_and_makes_nothing() {
         "BELLJAR_MODEL",
     ];
     let world = World::under(&bare, &[]).await;
-    let agent = crate::scene::agent(&world.owner, "helper", RUNS_CODE).await;
+    let agent = crate::scripted_server::agent(&world.owner, "helper", RUNS_CODE).await;
     let run = format!("{agent}/run");
     for (path, body) in [(CODE, json!({"request": "Hi"})), (&*run, json!({"message": "Hi"}))] {
         let (status, problem) = world.owner.call("POST", path, Some(body)).await;

@@ -1,6 +1,6 @@
 //! A request in plain words: planned, written, run round by round, mended, and answered.
 
-use crate::scene::{CODE, Scene, call, code, offered, plan, say, text};
+use crate::scripted_server::{CODE, Scene, call, code, offered, plan, say, text};
 use serde_json::{Value, json};
 
 // proves U-002, U-018, U-019, U-021, U-023, U-025, U-028, U-046, U-047

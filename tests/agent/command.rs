@@ -3,8 +3,8 @@
 use crate::confirmations::{book, booking};
 use crate::harness::{self, stderr, stdout};
 use crate::model::ModelServer;
-use crate::scene::{Scene, calls, code, plan, say};
-use crate::world::Api;
+use crate::scripted_server::{Scene, calls, code, plan, say};
+use crate::test_server::Api;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,7 @@
 //! A tool inside of an agent asks before it runs: the question, and what an answer does.
 
-use crate::scene::{Scene, call, calls, chat, offered, say, say_to, text};
-use crate::world::Api;
+use crate::scripted_server::{Scene, call, calls, chat, offered, say, say_to, text};
+use crate::test_server::Api;
 use serde_json::{Value, json};
 
 const BOOK: &str = "def handle(what: str) -> str:\n    \"\"\"Books something.\n\n    Args:\n        what: which\n    \"\"\"\n    return 'booked ' + what\n";
@@ -223,12 +223,12 @@ async fn a_question_and_its_answer_survive_a_restart_of_the_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn code_asks_as_well_where_the_workspace_says_so() {
     let scene = Scene::play(json!([
-        crate::scene::agent_code("kept = 42\nprint('ran')"),
-        crate::scene::agent_code("print(kept)"),
+        crate::scripted_server::agent_code("kept = 42\nprint('ran')"),
+        crate::scripted_server::agent_code("print(kept)"),
         say("It is 42."),
     ]))
     .await;
-    let agent = scene.agent(crate::scene::RUNS_CODE).await;
+    let agent = scene.agent(crate::scripted_server::RUNS_CODE).await;
     let set = async |permission: &str| {
         let body = Some(json!({ "permission": permission }));
         assert_eq!(scene.owner().call("PUT", "/v1/permissions/execute_python", body).await.0, 200);
@@ -272,7 +272,7 @@ async fn a_tool_whose_specification_says_so_runs_without_a_question_or_not_at_al
 async fn a_script_of_a_skill_asks_too_and_is_shown_as_it_ran() {
     let help = json!({"skill": "dataviz", "script": "scripts/chart.py", "arguments": ["--help"]});
     let scene = Scene::play(json!([call("run_skill_script", help), say("That is how.")])).await;
-    let specification = format!("{}skills: [dataviz]\n", crate::scene::RUNS_CODE);
+    let specification = format!("{}skills: [dataviz]\n", crate::scripted_server::RUNS_CODE);
     let agent = scene.agent(specification).await;
     let ask = Some(json!({"permission": "ask"}));
     scene.owner().call("PUT", "/v1/permissions/execute_python", ask).await;
@@ -282,7 +282,7 @@ async fn a_script_of_a_skill_asks_too_and_is_shown_as_it_ran() {
     assert!(text(&action["toolDescription"]).starts_with("Run a script of a skill"), "{action}");
     let place = format!("/v1/executions/{}/events", text(&asked["execution_id"]));
     let heard = scene.owner().request(reqwest::Method::GET, &place).send().await.unwrap();
-    let heard = crate::world::events(heard).await;
+    let heard = crate::test_server::events(heard).await;
     assert!(heard.iter().any(|(_, name, data)| {
         name == "approval" && data["approval_id"] == asked["actions"][0]["actionId"]
     }));

@@ -2,7 +2,7 @@
 
 use crate::confirmations::{book, booking, ran, reply};
 use crate::harness::wait;
-use crate::scene::{CODE, RUNS_CODE, Scene, begin, code, plan, say, say_to, text};
+use crate::scripted_server::{CODE, RUNS_CODE, Scene, begin, code, plan, say, say_to, text};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ async fn a_tool_that_was_asked_about_when_the_server_died_has_not_run_and_still_
     scene.world.kill();
     scene.world.again().await;
     assert_eq!(ran(scene.owner()).await, 0);
-    let done = crate::scene::chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
+    let done = crate::scripted_server::chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
     assert_eq!(done["answer"], "It is booked.", "{done}");
     assert_eq!(ran(scene.owner()).await, 1);
 }
@@ -92,9 +92,9 @@ async fn a_server_that_is_stopped_in_the_middle_of_a_run_says_what_became_of_it(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_survives_a_restart_but_its_variables_do_not_and_that_is_said() {
     let mut scene = Scene::play(json!([
-        crate::scene::agent_code("kept = 42"),
+        crate::scripted_server::agent_code("kept = 42"),
         say("Kept."),
-        crate::scene::agent_code("print(globals().get('kept'))"),
+        crate::scripted_server::agent_code("print(globals().get('kept'))"),
         say("It is gone."),
     ]))
     .await;
@@ -103,7 +103,7 @@ async fn a_conversation_survives_a_restart_but_its_variables_do_not_and_that_is_
     scene.world.stop().await;
     scene.world.again().await;
     let on = json!({"message": "What was it?", "cursor": first["cursor"]});
-    let second = crate::scene::chat(scene.owner(), &agent, on).await;
+    let second = crate::scripted_server::chat(scene.owner(), &agent, on).await;
     assert_eq!(
         (&second["answer"], &second["rounds"][0]["stdout"]),
         (&json!("It is gone."), &json!("None\n")),

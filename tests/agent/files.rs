@@ -1,7 +1,7 @@
 //! Documents that come in, and pictures and data that go out.
 
-use crate::scene::{CODE, Scene, code, download, plan, say, text, texts, upload};
-use crate::world::Api;
+use crate::scripted_server::{CODE, Scene, code, download, plan, say, text, texts, upload};
+use crate::test_server::Api;
 use serde_json::{Value, json};
 
 /// Pandas, matplotlib and what reads Excel are there.

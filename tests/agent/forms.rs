@@ -2,7 +2,7 @@
 
 use crate::harness::{self, stderr, stdout};
 use crate::notebook::valid_cells;
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use reqwest::Method;
 use reqwest::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap};
 use serde_json::json;

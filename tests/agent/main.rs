@@ -7,8 +7,8 @@
 mod harness;
 #[path = "../harness/model.rs"]
 mod model;
-#[path = "../server/world.rs"]
-mod world;
+#[path = "../server/test_server.rs"]
+mod test_server;
 
 mod agents;
 mod bad_models;
@@ -21,14 +21,14 @@ mod crashes;
 mod examples;
 mod files;
 mod forms;
-mod invented;
-mod leaving;
 mod notebook;
+mod numeric_grounding;
 mod permissions;
 mod raw_json;
 mod replies;
 mod rules;
-mod scene;
+mod run_lifecycle;
+mod scripted_server;
 mod sessions;
 mod skills;
 mod stopped;

@@ -1,8 +1,8 @@
 //! Code of a model in a workspace that wants to be asked about code first.
 
 use crate::harness::wait;
-use crate::scene::{CODE, RUNS_CODE, Scene, begin, call, code, plan, say, text};
-use crate::world::Api;
+use crate::scripted_server::{CODE, RUNS_CODE, Scene, begin, call, code, plan, say, text};
+use crate::test_server::Api;
 use serde_json::{Value, json};
 
 const PERMISSION: &str = "/v1/permissions/execute_python";
@@ -45,7 +45,7 @@ async fn a_run_waits_for_whoever_is_asked_and_goes_on_when_they_allow_it() {
     assert_eq!(ann.get(&place).await["status"], "running");
     assert_eq!(scene.asked().len(), 2, "the model waits too");
     answer(scene.owner(), &question, "allow").await;
-    let done = crate::scene::settled(&ann, &place).await;
+    let done = crate::scripted_server::settled(&ann, &place).await;
     assert_eq!(done["status"], "succeeded", "{done}");
     let done = ann.get(&format!("{CODE}/{}", text(&done["id"]))).await;
     assert_eq!(
@@ -69,7 +69,7 @@ async fn a_run_is_told_that_its_code_was_denied_and_what_was_denied_does_not_run
     set(scene.owner(), "ask").await;
     let place = begin(&ann, CODE, json!({"request": "Write."})).await;
     answer(scene.owner(), &question(scene.owner()).await, "deny").await;
-    let record = crate::scene::settled(&ann, &place).await;
+    let record = crate::scripted_server::settled(&ann, &place).await;
     let told = scene.told(2);
     assert!(told.contains("denied") && told.contains("I say so"), "{told}");
     let done = ann.get(&format!("{CODE}/{}", text(&record["id"]))).await;
@@ -93,7 +93,7 @@ async fn a_question_is_withdrawn_when_the_run_is_cancelled() {
     let place = begin(&ann, CODE, json!({"request": "Count."})).await;
     let question = question(scene.owner()).await;
     ann.post(&format!("{place}/cancel"), Value::Null).await;
-    assert_eq!(crate::scene::settled(&ann, &place).await["status"], "cancelled");
+    assert_eq!(crate::scripted_server::settled(&ann, &place).await["status"], "cancelled");
     let path = format!("/v1/approvals/{}", text(&question["id"]));
     let is_withdrawn = async || scene.owner().get(&path).await["state"] != "pending";
     wait::until("the question is withdrawn", is_withdrawn).await;
@@ -139,7 +139,7 @@ async fn a_request_within_an_agent_waits_as_well() {
     let place = begin(&ann, &format!("{agent}/run"), json!({"message": "Count."})).await;
     let boss = scene.world.principal("boss", &["OWNERSHIP"]).await;
     answer(&boss, &question(&boss).await, "allow").await;
-    let done = crate::scene::settled(&ann, &place).await;
+    let done = crate::scripted_server::settled(&ann, &place).await;
     assert_eq!(
         (&done["status"], &done["rounds"][0]["stdout"]),
         (&json!("succeeded"), &json!("42\n"))

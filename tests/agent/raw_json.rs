@@ -4,7 +4,7 @@
 #[path = "../harness/raw_json.rs"]
 mod layers;
 
-use crate::scene::{Scene, call, say, say_to, text};
+use crate::scripted_server::{Scene, call, say, say_to, text};
 use layers::{NAME, layers};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use crate::confirmations::{book, booking, ran, replies, reply};
 use crate::harness::wait;
-use crate::scene::{Scene, calls, chat, say, say_to, text};
+use crate::scripted_server::{Scene, calls, chat, say, say_to, text};
 use serde_json::{Value, json};
 
 async fn refused(scene: &Scene, agent: &str, body: Value) -> (u16, Value) {
@@ -17,7 +17,7 @@ async fn a_reply_that_is_wrong_in_any_way_is_refused_and_nothing_runs() {
     let scene = Scene::play(json!([book("a table"), book("a cab"), say("It is booked.")])).await;
     let agent = scene.agent(booking()).await;
     let asked = say_to(scene.owner(), &agent, "Book a table.").await;
-    let other = crate::scene::agent(scene.owner(), "other", booking()).await;
+    let other = crate::scripted_server::agent(scene.owner(), "other", booking()).await;
     let elsewhere = say_to(scene.owner(), &other, "Book a cab.").await;
     let good = reply(&asked, "ALLOW");
     let with = |pointer: &str, value: Value| {
@@ -167,7 +167,7 @@ async fn a_question_that_has_grown_old_is_told_as_not_answered_and_no_retry_runs
     let done = chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
     assert_eq!(done["answer"], "Nobody has answered.", "{done}");
     assert!(
-        scene.told(1).contains("approval.expired: the time to answer is over"),
+        scene.told(1).contains("approval.expired: the approval has expired"),
         "{}",
         scene.told(1)
     );

@@ -1,6 +1,6 @@
 //! What the skills that ship tell a model to do when code fails, and what the loop does about it.
 
-use crate::scene::{RUNS_CODE, Scene, agent_code, code, plan, say, say_to, text};
+use crate::scripted_server::{RUNS_CODE, Scene, agent_code, code, plan, say, say_to, text};
 use serde_json::{Value, json};
 
 const SKILL: &str = include_str!("../../skills/code-interpreter/SKILL.md");

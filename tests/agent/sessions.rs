@@ -2,7 +2,7 @@
 
 use crate::confirmations::{booking_and_code, reply};
 use crate::harness::wait;
-use crate::scene::{CODE, Scene, begin, calls, chat, code, plan, say, say_to, text};
+use crate::scripted_server::{CODE, Scene, begin, calls, chat, code, plan, say, say_to, text};
 use serde_json::json;
 
 const UNKNOWN: &str = "0198c0de-0000-7000-8000-000000000000";

@@ -1,6 +1,8 @@
 //! Skills: named at first, told when they are loaded, and their scripts run in the same session.
 
-use crate::scene::{RUNS_CODE, Scene, agent_code, call, chat, offered, say, say_to, text};
+use crate::scripted_server::{
+    RUNS_CODE, Scene, agent_code, call, chat, offered, say, say_to, text,
+};
 use serde_json::{Value, json};
 
 fn with_dataviz() -> String {
@@ -47,7 +49,8 @@ async fn monthly_totals_are_computed_and_drawn_by_the_script_of_a_skill() {
         .unwrap()
         .iter()
         .find(|file| file["name"] == "chart.html");
-    let (status, _, page) = crate::scene::download(scene.owner(), &page.unwrap()["url"]).await;
+    let (status, _, page) =
+        crate::scripted_server::download(scene.owner(), &page.unwrap()["url"]).await;
     let page = String::from_utf8(page).unwrap();
     assert_eq!(status, 200);
     let data = page.split(r#"id="data">"#).nth(1).unwrap().split("</script>").next().unwrap();
@@ -98,15 +101,17 @@ async fn a_skill_with_scripts_needs_code() {
         problem["detail"],
         "the skill \"dataviz\" has scripts, and to use it you must enable the code execution tool"
     );
-    let unknown = crate::scene::agent(scene.owner(), "unknown", "skills: [juggling]\n").await;
+    let unknown =
+        crate::scripted_server::agent(scene.owner(), "unknown", "skills: [juggling]\n").await;
     let (status, problem) = scene.owner().call("POST", &format!("{unknown}/run"), hi).await;
     assert_eq!((status, &problem["code"]), (404, &json!("object.not_found")), "{problem}");
     assert!(problem["detail"].as_str().unwrap().contains("juggling"), "{problem}");
     assert_eq!(scene.asked().len(), 0);
     // One without scripts needs none.
-    let plain = crate::scene::agent(scene.owner(), "plain", "skills: [code-interpreter]\n").await;
+    let plain =
+        crate::scripted_server::agent(scene.owner(), "plain", "skills: [code-interpreter]\n").await;
     assert_eq!(say_to(scene.owner(), &plain, "Hi").await["answer"], "Hello.");
-    let both = crate::scene::agent(scene.owner(), "both", with_dataviz()).await;
+    let both = crate::scripted_server::agent(scene.owner(), "both", with_dataviz()).await;
     assert_eq!(chat(scene.owner(), &both, json!({"message": "Hi"})).await["answer"], "Hello.");
 }
 
@@ -129,7 +134,7 @@ async fn a_skill_of_the_operator_is_found_in_its_folder_and_nowhere_else() {
             && scene.told(1).contains("Warm the pot first.")
     );
     for name in ["../tea", "/etc", "."] {
-        let agent = crate::scene::agent(
+        let agent = crate::scripted_server::agent(
             scene.owner(),
             &format!("bad {}", name.len()),
             json!({"skills": [name]}),
@@ -163,15 +168,19 @@ async fn the_tool_and_its_skill_are_added_and_removed_one_without_the_other() {
     assert!(!scene.told(0).contains(named), "{}", scene.told(0));
     assert_eq!(offered(&scene.asked()[0]), ["code_execution"]);
 
-    let both = crate::scene::agent(scene.owner(), "both", format!("{RUNS_CODE}{skill}")).await;
+    let both =
+        crate::scripted_server::agent(scene.owner(), "both", format!("{RUNS_CODE}{skill}")).await;
     let done = say_to(scene.owner(), &both, "Compute it.").await;
     assert_eq!(done["answer"], "It is 42.", "{done}");
     assert!(scene.told(2).contains(named), "{}", scene.told(2));
     assert_eq!(offered(&scene.asked()[2])[..2], ["code_execution", "load_skill"]);
 
-    let told =
-        crate::scene::agent(scene.owner(), "told", format!("instructions: You answer.\n{skill}"))
-            .await;
+    let told = crate::scripted_server::agent(
+        scene.owner(),
+        "told",
+        format!("instructions: You answer.\n{skill}"),
+    )
+    .await;
     let done = say_to(scene.owner(), &told, "Compute it.").await;
     assert_eq!(done["answer"], "I have no tool for that.", "{done}");
     assert!(scene.told(4).contains(named), "{}", scene.told(4));

@@ -3,7 +3,7 @@
 
 use crate::confirmations::{booking_and_code, reply};
 use crate::harness::wait;
-use crate::scene::{Scene, begin, call, calls, chat, code, plan, say, say_to, text};
+use crate::scripted_server::{Scene, begin, call, calls, chat, code, plan, say, say_to, text};
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -2,10 +2,10 @@
 
 use crate::command::typed;
 use crate::harness::stderr;
-use crate::scene::{
+use crate::scripted_server::{
     RUNS_CODE, Scene, agent_code, call, calls, download, offered, say, say_to, text,
 };
-use crate::world::Api;
+use crate::test_server::Api;
 use serde_json::{Value, json};
 
 const DOUBLE: &str = "def handle(n: int) -> int:\n    \"\"\"Doubles a number.\n\n    Args:\n        n: the number\n    \"\"\"\n    return n * 2\n";
@@ -46,7 +46,7 @@ async fn an_agent_calls_its_tools_beside_its_code_and_all_is_told() {
     let agent = scene.agent(RUNS_CODE).await;
     attach(scene.owner(), &agent, handle("double", DOUBLE)).await;
     attach(scene.owner(), &agent, runner("read", READ)).await;
-    let done = crate::scene::chat(
+    let done = crate::scripted_server::chat(
         scene.owner(),
         &agent,
         json!({"message": "Go.", "agentExternalId": "mine"}),
@@ -93,7 +93,7 @@ async fn t98_a_run_says_which_tools_ran_beside_other_code_in_its_session() {
     let agent = scene.agent(RUNS_CODE).await;
     attach(scene.owner(), &agent, handle("double", DOUBLE)).await;
     attach(scene.owner(), &agent, runner("read", READ)).await;
-    let done = crate::scene::chat(scene.owner(), &agent, json!({"message": "Go."})).await;
+    let done = crate::scripted_server::chat(scene.owner(), &agent, json!({"message": "Go."})).await;
     assert!(scene.told(3).contains("a lie"), "{}", scene.told(3));
     let warnings = done["warnings"].as_array().unwrap();
     let codes: Vec<_> = warnings.iter().map(|warning| &warning["code"]).collect();

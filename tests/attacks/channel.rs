@@ -1,8 +1,8 @@
 //! T16 to T20: the kernel is whatever the code has made of it by now, and so is all that it says.
 //! The decoder itself is attacked where it lives: `crates/sandbox/src/channel.rs`.
 
+use crate::fixtures::{Process, config_with, engine, malicious, said, still_serves, with_prelude};
 use crate::harness;
-use crate::world::{Process, config_with, engine, malicious, said, still_serves, with_prelude};
 use engine::{Command, Engine, RunnerSource};
 use std::fs;
 use std::io::{BufRead, BufReader};

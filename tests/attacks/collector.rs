@@ -1,7 +1,7 @@
 //! T29 to T32: names that are given from outside, and what code leaves for the collector to find.
 
+use crate::fixtures::{engine, said, still_serves, with_prelude};
 use crate::harness;
-use crate::world::{engine, said, still_serves, with_prelude};
 use engine::{Command, FileCollection, StagingDirectory};
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,8 +1,8 @@
-//! The wall around the network: a namespace with nothing in it. What Python says about it is comfort;
-//! code here goes around that, by `_socket`.
+//! Isolation from the network: an empty network namespace. The errors of Python are only guidance;
+//! code here bypasses them with `_socket`.
 
+use crate::fixtures::{answer, attempts, engine, said, still_serves, with_prelude};
 use crate::harness;
-use crate::world::{answer, attempts, engine, said, still_serves, with_prelude};
 use engine::{Command, Engine, NewSession, SandboxGrants};
 use std::io::{ErrorKind, Write};
 use std::net::{TcpListener, UdpSocket};

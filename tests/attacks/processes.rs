@@ -1,7 +1,7 @@
 //! T08 where an environment has no processes: the guide in the kernel is polite, the filter holds.
 
+use crate::fixtures::{engine, said, still_serves, with_prelude};
 use crate::harness;
-use crate::world::{engine, said, still_serves, with_prelude};
 use engine::Engine;
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! T11 to T15: the process that all sandboxes are copies of must give none of them anything that
 //! another one has too, or that is nobody's business inside.
 
-use crate::harness::{self, wait};
-use crate::world::{
+use crate::fixtures::{
     Doctored, Process, answer, born, config_with, doctored, ended, is_root, malicious,
     nursery_config, own_descriptors, said, still_serves, told, warm_nursery_config,
 };
+use crate::harness::{self, wait};
 use engine::{Config, Engine, RunnerSource};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandbox::{ExitCause, ZygoteHost, ZygoteHostConfig};

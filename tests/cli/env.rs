@@ -1,7 +1,7 @@
 //! `belljar env`: environments of one's own, on this machine and at a server.
 
 use crate::harness::{self, own_data, stderr, stdout};
-use crate::world::World;
+use crate::test_server::World;
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};

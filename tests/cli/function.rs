@@ -1,7 +1,7 @@
 //! `belljar tool deploy` and `belljar function`: from a folder to a function of a server.
 
 use crate::harness::{self, stderr, stdout};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use std::fs;
 use std::path::Path;
 use std::process::Output;

@@ -3,7 +3,7 @@
 
 use crate::harness::{self, stderr, stdout};
 use crate::helper;
-use crate::world::World;
+use crate::test_server::World;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -140,7 +140,7 @@ async fn the_example_of_the_seed_opens_github_over_http_and_https_and_nothing_el
     ] {
         let (page, said) = read(url);
         assert_eq!(page, "", "{url}");
-        let refused = format!("{host} is not opened by any integration of this session");
+        let refused = format!("{host} is not allowed by any integration of this session");
         assert!(said.contains(&refused), "{url}: {said}");
     }
 }
@@ -160,5 +160,5 @@ async fn a_tool_that_is_allowed_the_network_reaches_the_internet_and_another_is_
     assert_eq!(stdout(&open), "\"here\"\n", "{}", stderr(&open));
     let closed = internet.belljar(&["tool", "call", "closed", "--args", "{}"]);
     assert_eq!(stdout(&closed), "");
-    assert!(stderr(&closed).contains("example.com:443 is not opened"), "{}", stderr(&closed));
+    assert!(stderr(&closed).contains("example.com:443 is not allowed"), "{}", stderr(&closed));
 }

@@ -10,7 +10,7 @@ mod doctor;
 mod env;
 mod function;
 mod internet;
-mod missing_walls;
+mod missing_layers;
 mod network;
 mod remote;
 mod secret;
@@ -19,11 +19,11 @@ mod skill;
 mod terminal;
 mod tool;
 
-#[path = "../server/site.rs"]
-mod site;
+#[path = "../server/web_server.rs"]
+mod web_server;
 
-#[path = "../server/world.rs"]
-mod world;
+#[path = "../server/test_server.rs"]
+mod test_server;
 
 /// A helper beside this file, for the Python of the host.
 fn helper(name: &str) -> std::process::Command {

@@ -2,8 +2,8 @@
 
 use crate::harness::{self, stderr, stdout, wait};
 use crate::remote::{answer, belljar, failure};
-use crate::site::{RESOLVED, Site};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
+use crate::web_server::{RESOLVED, Site};
 use serde_json::json;
 
 /// An integration `to_site` that opens the site, made at the command line.
@@ -62,7 +62,7 @@ async fn code_leaves_by_the_integrations_that_are_named_and_all_of_it_is_listed(
     answer(api, &["network", "disable", "to_site", "--json"]).await;
     let off = belljar(api, &[&run[..], &["--integration", "to_site", &code]].concat()).await;
     let said = stderr(&off);
-    assert!(said.contains("the integration to_site is switched off"), "{said}");
+    assert!(said.contains("integration to_site is disabled"), "{said}");
     answer(api, &["network", "enable", "to_site", "--json"]).await;
 
     let opened = ["session", "new", "--env", "bare", "--key", "talk", "--integration", "to_site"];
@@ -81,7 +81,7 @@ async fn code_leaves_by_the_integrations_that_are_named_and_all_of_it_is_listed(
     assert_eq!((log(&[]).await, log(&["--denied"]).await), (4, 2));
     let listed = stdout(&belljar(api, &["network", "log"]).await);
     assert!(
-        listed.contains("to_site") && listed.contains("is not opened: the integration to_site"),
+        listed.contains("to_site") && listed.contains("is not allowed: integration to_site"),
         "{listed}"
     );
 }

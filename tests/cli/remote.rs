@@ -1,7 +1,7 @@
 //! The command line as a client of a server.
 
 use crate::harness::{self, stderr, stdout, wait};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 
 use crate::harness::{self, binary, stderr, stdout};
 use crate::helper;
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

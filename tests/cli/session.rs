@@ -72,9 +72,10 @@ fn a_lost_session_is_said_and_the_next_cell_works() {
     assert_eq!(stdout(&output), "False\n");
     assert_eq!(
         stderr(&output),
-        "belljar: sandbox.crashed: the interpreter ended itself with exit code 3\n\
+        "belljar: sandbox.crashed: the interpreter exited with exit code 3\n\
          belljar: use sys.exit instead of os._exit to keep the session\n\
-         belljar: warning: the interpreter has ended: variables and files of the session are gone, \
+         belljar: warning: the interpreter has exited: variables and files of the session are \
+         lost, \
          and its generation is now 2\n"
     );
     assert_eq!(output.status.code(), Some(0));
@@ -92,10 +93,7 @@ fn exit_leaves_and_an_unknown_command_does_not() {
 fn sys_exit_ends_the_cell_and_not_the_session() {
     let output = type_in("x = 1\nimport sys; sys.exit(3)\nx\n");
     assert_eq!(stdout(&output), "1\n");
-    assert_eq!(
-        stderr(&output),
-        "belljar: python.SystemExit: the code ended itself with exit code 3\n"
-    );
+    assert_eq!(stderr(&output), "belljar: python.SystemExit: the code exited with exit code 3\n");
 }
 
 #[test]

@@ -239,7 +239,7 @@ fn test_tells_passed_failed_and_timed_out_apart() {
         "assert got == 41, 'Expected 41, got 42'",
         "AssertionError: Expected 41, got 42",
         "where got is 42",
-        "time.exceeded: over the wall time of 500 ms",
+        "time.exceeded: exceeded the wall-clock time limit of 500 ms",
         "Function 'test' not found.",
         "KeyError: 'k'",
         "failed: 1 + 1 == 3",
@@ -291,7 +291,10 @@ fn the_timeout_of_a_tool_ends_it_and_names_itself() {
     let output = tool(here.path(), &["call", "t.json", "--env", "bare", "--args", r#"{"a": 1}"#]);
     assert_eq!(output.status.code(), Some(124));
     let said = stderr(&output);
-    assert!(said.contains("time.exceeded: over the wall time of 1000 ms"), "{said}");
+    assert!(
+        said.contains("time.exceeded: exceeded the wall-clock time limit of 1000 ms"),
+        "{said}"
+    );
     assert_eq!(stdout(&tool(here.path(), &["call", "t.json", "--env", "bare"])), "1\n");
 }
 

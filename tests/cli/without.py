@@ -1,4 +1,4 @@
-"""Takes a wall away for real: installs a seccomp filter that refuses what raises it, then runs a command.
+"""Makes an isolation layer unavailable: installs a seccomp filter that refuses its system calls, then runs a command.
 
     python3 without.py landlock|seccomp|namespaces COMMAND...
 """

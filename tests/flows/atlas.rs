@@ -10,8 +10,8 @@ use std::sync::Arc;
 use types::{Error, Execution, ExecutionStatus, LimitsRequest, OutputStream};
 
 const NO_PROCESSES: &str = "processes are not allowed in environment `atlas`: use Python itself \
-     (json, csv, pathlib, threading, ...) instead of a command; a function with an environment of \
-     its own (Call Function) can start programs";
+     (json, csv, pathlib, threading, ...) instead of a command; a function with its own \
+     environment (Call Function) can start programs";
 const NO_INSTALLS: &str = "packages cannot be installed in environment `atlas`: use what it has, \
      ask for another environment, or use a function with its own requirements.txt (Call Function)";
 
@@ -107,7 +107,7 @@ pub(crate) async fn imports_everything(environment: &str) {
         .args(["-I", "-c", IMPORT_EVERYTHING])
         .output()
         .unwrap();
-    assert_eq!(missing, names(&harness::stdout(&outside)), "the walls take nothing more away");
+    assert_eq!(missing, names(&harness::stdout(&outside)), "isolation removes no further module");
 }
 
 /// The one that an environment was built with.
@@ -317,7 +317,7 @@ async fn too_much_time_is_a_failure_that_names_the_limit() {
         (execution.status, error_code(&execution)),
         (ExecutionStatus::TimedOut, "time.exceeded".into())
     );
-    assert_eq!(execution.error.unwrap().message, "over the wall time of 700 ms");
+    assert_eq!(execution.error.unwrap().message, "exceeded the wall-clock time limit of 700 ms");
     assert_eq!(value(&engine, "6 * 7").await, json!(42));
 }
 
@@ -332,7 +332,7 @@ async fn too_much_memory_is_a_failure_that_names_the_limit() {
         (execution.status, error_code(&execution)),
         (ExecutionStatus::Failed, "memory.exceeded".into())
     );
-    assert_eq!(execution.error.unwrap().message, "over the memory limit of 128 MiB");
+    assert_eq!(execution.error.unwrap().message, "exceeded the memory limit of 128 MiB");
     let modest = run_under(&engine, "len(bytearray(b'x') * (8 << 20))", limits).await;
     assert_eq!(modest.value, Some(json!(8 << 20)));
 }

@@ -33,7 +33,7 @@ fn code_that_is_not_utf_8() {
     assert!(refused(&output).contains("UTF-8"));
     let script = script(b"print('\xff')");
     let path = script.path().to_str().unwrap();
-    let expected = "the code is not UTF-8 (byte 7 is not part of a character)";
+    let expected = "the code is not valid UTF-8 (at byte 7)";
     assert_eq!(refused(&bare(&[path])), expected);
 }
 
@@ -53,7 +53,7 @@ fn script(content: &[u8]) -> tempfile::NamedTempFile {
 #[test]
 fn ten_megabytes_of_code() {
     let script = script(&[b'#'; 10_000_000]);
-    let expected = "the code has 10000000 bytes, and at most 4194304 can be run";
+    let expected = "the code has 10000000 bytes; the maximum is 4194304";
     assert_eq!(refused(&bare(&[script.path().to_str().unwrap()])), expected);
     let stdin = std::fs::File::open(script.path()).unwrap();
     let output = belljar(&["exec", "--env", "bare", "-"]).stdin(stdin).output().unwrap();

@@ -158,9 +158,9 @@ print(json.dumps({f'{name} to {host}': quickest(client, host)
         let (said, seconds) = (outcome[0].as_str().unwrap(), outcome[1].as_f64().unwrap());
         let host = client.rsplit(' ').next().unwrap();
         let expected = format!(
-            "network access is not allowed: {host}:80 is not opened by any integration of this \
-             session; list one that has it under integrations, or in the specification of an agent \
-             under external_access_integrations"
+            "network access is not allowed: {host}:80 is not allowed by any integration of this \
+             session; add one that allows it to integrations, or to \
+             external_access_integrations in the specification of an agent"
         );
         assert!(said.contains(&expected), "{client}: {said}");
         assert!(seconds < 0.1, "{client}: {seconds} s");

@@ -71,10 +71,10 @@ fn too_much_memory_is_137() {
     let output = bare(&["--memory", "64", code]);
     assert_eq!(output.status.code(), Some(137));
     let said = stderr(&output);
-    assert!(said.contains("over the memory limit of 64 MiB"), "{said}");
+    assert!(said.contains("exceeded the memory limit of 64 MiB"), "{said}");
     let said = stderr(&bare(&["--memory", "64", "bytearray(1 << 40)"]));
     assert!(
-        said.contains("MemoryError\nbelljar: memory.exceeded: over the memory limit of 64"),
+        said.contains("MemoryError\nbelljar: memory.exceeded: exceeded the memory limit of 64"),
         "{said}"
     );
 }

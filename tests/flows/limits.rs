@@ -130,7 +130,7 @@ async fn t21_files_over_512_mib() {
     bomb_is_contained("files", 512).await;
 }
 
-/// The kernel's own bound on the pipes of a user may come first, and is as good a wall.
+/// The kernel's own limit for the pipes of a user may be reached first, which is as good.
 #[tokio::test(flavor = "multi_thread")]
 async fn t21_pipe_buffers_stay_within_64_mib() {
     let (_, bomb) = BOMBS[4];
@@ -559,7 +559,7 @@ async fn t26_cpu_time_is_limited_apart_from_wall_time() {
     assert_eq!((execution.status, execution.exit_code), (ExecutionStatus::TimedOut, Some(124)));
     let error = execution.error.unwrap();
     assert_eq!(error.code.to_string(), "time.exceeded");
-    assert_eq!(error.message, "over the CPU time of 300 ms");
+    assert_eq!(error.message, "exceeded the CPU time limit of 300 ms");
     assert!(execution.usage.cpu_ms < 1300 * 2, "{:?}", execution.usage);
 }
 

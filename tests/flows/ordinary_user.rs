@@ -79,7 +79,11 @@ fn the_memory_limit_holds_without_root() {
     let code = "x = []\nwhile True: x.append(bytearray(b'x') * (1 << 20))";
     let output = home.exec(&["--memory", "128", code]);
     assert_eq!(output.status.code(), Some(137), "{}", stderr(&output));
-    assert!(stderr(&output).contains("over the memory limit of 128 MiB"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("exceeded the memory limit of 128 MiB"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -282,7 +286,7 @@ const HIDDEN_MEMORY: [(&str, &str); 6] = [
 #[test]
 fn t86_memory_that_no_process_has_mapped_is_held_to_the_limit_without_root() {
     let home = Home::new();
-    let over = "over the memory limit of 128 MiB";
+    let over = "exceeded the memory limit of 128 MiB";
     let is_stopped = |output: &Output| match output.status.code() {
         Some(0) => stdout(output) == "refused\n",
         Some(137) => stderr(output).contains(over),
@@ -344,7 +348,11 @@ fn t137_a_process_whose_first_thread_has_ended_does_not_hide_its_memory() {
     };
     let output = with("200", "30");
     assert_eq!(output.status.code(), Some(137), "{} {}", stdout(&output), stderr(&output));
-    assert!(stderr(&output).contains("over the memory limit of 128 MiB"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("exceeded the memory limit of 128 MiB"),
+        "{}",
+        stderr(&output)
+    );
     // The twins: the same within its limit, and a first thread that waits for those who work.
     assert_eq!(printed(&with("20", "0.5")), "held\n");
     let workers = "import threading\nmade = []\n\
@@ -519,7 +527,7 @@ fn t160_a_process_does_not_hide_its_memory_behind_a_name() {
             stderr(&output)
         );
         assert!(
-            stderr(&output).contains("over the memory limit of 128 MiB"),
+            stderr(&output).contains("exceeded the memory limit of 128 MiB"),
             "{}",
             stderr(&output)
         );

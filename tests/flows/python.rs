@@ -138,7 +138,7 @@ async fn a_cell_prints_as_in_plain_python() {
     report(&differences);
 }
 
-/// A wall that is too tight shows itself once in a thousand runs, and more under load.
+/// Isolation that is too strict fails once in a thousand runs, and more often under load.
 /// `BELLJAR_CORPUS_ROUNDS` is how often each script is run; two here, many by hand.
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_that_run_side_by_side_do_not_disturb_each_other() {
@@ -290,8 +290,8 @@ async fn input_says_that_nobody_is_there() {
     assert_eq!(error.code.to_string(), "python.EOFError");
     assert_eq!(
         error.message,
-        "input() has nothing to read: nobody is at the keyboard of this sandbox; put the value \
-         into the code instead of asking for it"
+        "input() has nothing to read: this sandbox has no interactive input; put the value into \
+         the code instead"
     );
 }
 
@@ -335,8 +335,8 @@ async fn a_missing_package_is_named_with_a_hint() {
     assert_eq!(
         error.hint.unwrap(),
         "environment `bare` does not have this package (it is in `default`, `atlas`, `cortex`, \
-         `coderunner`); packages come with an environment: use what it has, or ask the user for a \
-         custom environment that has it (`belljar env build`) or for a function with its own \
+         `coderunner`); use a package that it has, or ask the user for a custom \
+         environment with it (`belljar env build`) or for a function with its own \
          requirements.txt (Call Function: `belljar tool deploy`)"
     );
 }
@@ -349,7 +349,7 @@ async fn there_is_no_network_and_the_error_says_so() {
     assert_eq!(error.code.to_string(), "network.denied");
     assert_eq!(
         error.hint.unwrap(),
-        "pass data in as files, or have opened for the session what the message says is closed"
+        "pass the data as files, or allow the session access to the host in the message"
     );
 }
 

@@ -155,7 +155,7 @@ async fn a_copy_that_cannot_be_written_is_a_file_left_out_with_its_reason() {
     assert_eq!(finished.execution.status, ExecutionStatus::Succeeded);
     assert_eq!(finished.copies, [("b".to_owned(), aside.path().join("1"))]);
     let left = &finished.execution.truncated.files[0];
-    assert!(left.name == "a" && left.reason.starts_with("it could not be kept"), "{left:?}");
+    assert!(left.name == "a" && left.reason.starts_with("it could not be saved"), "{left:?}");
     assert_eq!(fs::read(aside.path().join("0")).unwrap(), b"somebody else's");
 }
 

@@ -212,7 +212,7 @@ async fn a_time_limit_keeps_the_state_of_code_that_listens() {
     let limits = LimitsRequest { wall_ms: Some(200), ..LimitsRequest::default() };
     let execution = begin(&engine, session, "while True: pass", limits).await.await.unwrap();
     assert_eq!((execution.status, execution.exit_code), (ExecutionStatus::TimedOut, Some(124)));
-    assert_eq!(execution.error.unwrap().message, "over the wall time of 200 ms");
+    assert_eq!(execution.error.unwrap().message, "exceeded the wall-clock time limit of 200 ms");
     let next = run_in(&engine, session, "print(kept)").await;
     assert_eq!((out(&next).as_str(), next.generation), ("42\n", 1));
 }

@@ -431,7 +431,7 @@ async fn a_tool_that_ends_itself_has_failed() {
         assert_eq!(execution.exit_code == Some(0), code.is_empty(), "{ending}");
     }
     let exited = called(&engine, "def handle():\n    raise SystemExit", json!({})).await;
-    assert_eq!(message(&exited), "the code ended itself with exit code 0");
+    assert_eq!(message(&exited), "the code exited with exit code 0");
     let gone = called(&engine, "def handle(): pass\ndel handle", json!({})).await;
     assert_eq!(
         (error_code(&gone).as_str(), message(&gone)),

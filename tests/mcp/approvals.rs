@@ -2,8 +2,8 @@
 //! runs before the answer.
 
 use crate::harness::wait;
+use crate::test_server::{Api, World};
 use crate::wire::{Stdio, answer, called, hello, post};
-use crate::world::{Api, World};
 use serde_json::{Value, json};
 
 const DANGER: &str = "def handle(what: str) -> str:\n    \"\"\"Deletes something.\n\n    Args:\n        what: which\n    \"\"\"\n    return 'deleted ' + what\n";

@@ -2,8 +2,8 @@
 //! server that is in trouble does not keep it.
 
 use crate::harness::wait;
+use crate::test_server::World;
 use crate::wire::{Stdio, hello};
-use crate::world::World;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

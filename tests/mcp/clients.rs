@@ -1,7 +1,7 @@
 //! The official clients drive the real thing.
 
 use crate::harness;
-use crate::world::World;
+use crate::test_server::World;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -3,8 +3,8 @@
 use crate::approvals::{can_ask, ran};
 use crate::harness::{wait, wait_blocking};
 use crate::model::ModelServer;
+use crate::test_server::World;
 use crate::wire::{Stdio, called, hello, modern};
-use crate::world::World;
 use serde_json::{Value, json};
 use std::fs::write;
 use tempfile::TempDir;

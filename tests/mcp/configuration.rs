@@ -1,8 +1,8 @@
 //! The lines of configuration in the guide, each read as its client reads it, and started.
 
 use crate::harness;
+use crate::test_server::World;
 use crate::wire::hello;
-use crate::world::World;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};

@@ -1,8 +1,8 @@
 //! Files that `execute_python` is given by their addresses, and data that is given in the code.
 
 use crate::approvals::ran;
+use crate::test_server::World;
 use crate::wire::{asked, called};
-use crate::world::World;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ async fn large_data_is_aggregated_in_the_code_and_too_large_is_said_with_the_siz
     let code = format!("data = '{}'\nlen(data)", "x".repeat(4 << 20));
     let refused = called(&world.owner, "execute_python", json!({"code": code})).await;
     let message = told(&refused)["error"]["message"].as_str().unwrap();
-    assert!(message.contains("at most 4194304 can be run"), "{message}");
+    assert!(message.contains("the maximum is 4194304"), "{message}");
     let tools = asked(&world.owner, "tools/list", json!({})).await["result"].to_string();
     assert!(tools.contains("up to 4 MiB"), "{tools}");
 }

@@ -2,7 +2,7 @@
 
 use crate::harness;
 use crate::npm::{Node, bounded};
-use crate::world::World;
+use crate::test_server::World;
 use serde_json::Value;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 
 use crate::approvals::{can_ask, ran, world};
 use crate::over_http::{initialized, older};
+use crate::test_server::{Api, World};
 use crate::wire::{answer, post};
-use crate::world::{Api, World};
 use reqwest::Response;
 use serde_json::{Value, json};
 

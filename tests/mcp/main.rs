@@ -6,8 +6,8 @@
 mod harness;
 #[path = "../harness/model.rs"]
 mod model;
-#[path = "../server/world.rs"]
-mod world;
+#[path = "../server/test_server.rs"]
+mod test_server;
 
 mod approvals;
 mod bridge;
@@ -16,7 +16,7 @@ mod code_execution;
 mod configuration;
 mod conformance;
 mod conformance_server;
-mod door;
+mod discovery;
 mod given_files;
 mod inspector;
 mod lost_key;

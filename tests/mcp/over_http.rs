@@ -1,8 +1,8 @@
 //! `/mcp`: the same key, the same host and origin, and nothing for whoever has none.
 
 use crate::harness::wait;
+use crate::test_server::{Api, World};
 use crate::wire::{MODERN, answer, called, hello, modern, post};
-use crate::world::{Api, World};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::time::Duration;

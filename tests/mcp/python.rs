@@ -104,7 +104,7 @@ fn file_server(content: &'static str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_by_url_is_there_before_the_run_and_opened_by_its_name() {
     let address = file_server("produit,montant\na,10.5\nb,4.5\n");
-    let world = crate::world::World::with(&["--fetch-from", &address]).await;
+    let world = crate::test_server::World::with(&["--fetch-from", &address]).await;
     let code = "import csv\nwith open(\"ventes.csv\", newline=\"\") as f:\n    rows = list(csv.DictReader(f))\n\
                 total = sum(float(r[\"montant\"]) for r in rows)\nprint({\"lignes\": len(rows), \"total\": total})";
     let files = json!([format!("http://{address}/a/ventes.csv?token=1")]);
@@ -193,7 +193,7 @@ fn a_listed_package_brings_what_it_needs_and_no_trick_imports_another_or_opens_a
         let result = run(&mut client, &format!("import importlib, sys\n{trick}"));
         assert_eq!(result["isError"], true, "{trick}: {result}");
     }
-    // Whoever takes the guide itself away has a module, and the same walls.
+    // Code that removes the guidance itself can import a module, behind the same isolation layers.
     let around = "import importlib, os, socket, subprocess\n\
                   importlib._bootstrap._gcd_import('scipy')\nopened = []\n\
                   for attempt in [lambda: open('/etc/shadow'), lambda: os.listdir('/root'),\n                \
@@ -258,7 +258,7 @@ fn long_output_says_what_is_left_out_and_a_crash_is_the_codes_own() {
 /// An agent's session, opened by a client of the protocol.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_of_an_agent_has_its_volumes_and_one_of_nobodys_is_refused() {
-    let world = crate::world::World::start().await;
+    let world = crate::test_server::World::start().await;
     world.owner.post("/v1/volumes", json!({"name": "notes", "quota_bytes": 1_000_000})).await;
     let specification = "tools:\n  - tool_spec: {type: code_execution, name: code_execution}\n\
                          tool_resources:\n  code_execution:\n    environment: bare\n    \

@@ -1,8 +1,8 @@
 //! Standard input and output: the protocol and nothing else, for as long as the client is there.
 
 use crate::harness::{self, soon, wait_blocking};
+use crate::test_server::World;
 use crate::wire::{Stdio, hello, modern};
-use crate::world::World;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Runs that outlast a request, for clients that can come back.
 
 use crate::harness::wait;
+use crate::test_server::World;
 use crate::wire::{answer, post};
-use crate::world::World;
 use serde_json::{Value, json};
 use std::time::Duration;
 

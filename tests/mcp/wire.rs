@@ -3,7 +3,7 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 use crate::harness;
-use crate::world::Api;
+use crate::test_server::Api;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};

@@ -1,6 +1,6 @@
 //! Agents: what their specification enables, and the tools that they have.
 
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 
 /// As the seed publishes it, with its indentation.

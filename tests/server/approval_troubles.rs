@@ -3,8 +3,8 @@
 
 use crate::approvals::{Scene, approval_of, asking_tool};
 use crate::harness::wait;
-use crate::people::{Person, grant};
-use crate::world::{Api, World, events};
+use crate::principals::{Person, grant};
+use crate::test_server::{Api, World, events};
 use reqwest::{Method, Response};
 use rusqlite::Connection;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Calls that a person is asked about: bound to exactly what will run, and used once.
 
 use crate::harness::wait;
-use crate::world::{Api, World, events};
+use crate::test_server::{Api, World, events};
 use reqwest::Method;
 use rusqlite::Connection;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! The audit log cannot be changed unnoticed, also by whoever has the disk.
 
 use crate::harness;
-use crate::world::World;
+use crate::test_server::World;
 use serde_json::json;
 use std::process::{Command, Output};
 

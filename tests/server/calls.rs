@@ -1,6 +1,6 @@
 //! Calls of tools, directly and through agents, with the rights that they are made with.
 
-use crate::world::{World, printed};
+use crate::test_server::{World, printed};
 use serde_json::{Value, json};
 
 const HANDLE: &str = "def handle(a: int, b: int = 2) -> int:\n    \"\"\"Adds.\n\n    Args:\n        a (int): One.\n        b (int): Another.\n    \"\"\"\n    print('adding')\n    return a + b\n\ndef test():\n    assert handle(1) == 3\n    return 'tested'\n";

@@ -1,6 +1,6 @@
 //! What an agent can be given.
 
-use crate::world::World;
+use crate::test_server::World;
 use serde_json::{Value, json};
 
 // proves P-001, P-003

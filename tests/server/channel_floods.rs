@@ -1,7 +1,7 @@
 //! T68, T69, T71: what a sandbox writes on its control channel, and what its neighbours notice.
 
 use crate::harness::{cpu_ticks_below, wait};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 use std::fs;
 use std::sync::Arc;

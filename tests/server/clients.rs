@@ -6,8 +6,8 @@ mod answers;
 mod host;
 
 use crate::harness::{self, wait};
-use crate::people::{Person, grant, id, on, workspace};
-use crate::world::{Api, World};
+use crate::principals::{Person, grant, id, on, workspace};
+use crate::test_server::{Api, World};
 use host::{Answer, Host, Journal, Seen, Vouching};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -470,7 +470,7 @@ async fn code_reaches_the_platform_and_is_told_that_every_other_host_is_closed_i
     let refused = refused.as_object().unwrap();
     assert_eq!(refused.len(), 3, "{run:#}");
     for (host, said) in refused {
-        let expected = format!("{host} is not opened by any integration of this session");
+        let expected = format!("{host} is not allowed by any integration of this session");
         assert!(said.as_str().unwrap().contains(&expected), "{host}: {said}");
     }
     for host in ["site.test", "other.test"] {

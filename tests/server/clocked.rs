@@ -3,7 +3,7 @@
 
 use crate::approvals::{approval_of, asking_tool_of, settled};
 use crate::harness::{self, wait};
-use crate::world::{Api, build_bare};
+use crate::test_server::{Api, build_bare};
 use agent::{Agents, ModelSettings, Models};
 use api::{AllowedHosts, AppState, RequestLimits};
 use engine::Clock;

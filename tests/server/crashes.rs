@@ -2,7 +2,7 @@
 //! left behind.
 
 use crate::harness::{self, wait, wait_blocking};
-use crate::world::World;
+use crate::test_server::World;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::process::Command;

@@ -3,7 +3,7 @@
 //! Tests that have to hold for every route take the routes from here, so that a new one is tested
 //! from the day on which it is served.
 
-use crate::world::World;
+use crate::test_server::World;
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::collections::BTreeMap;

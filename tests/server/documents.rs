@@ -1,7 +1,7 @@
 //! Documents that people bring, how they get into sandboxes, and how long they stay.
 
 use crate::harness::wait;
-use crate::world::{Api, World, printed};
+use crate::test_server::{Api, World, printed};
 use reqwest::Method;
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Environments that the operator of a server adds, and everybody uses by their names.
 
 use crate::harness::{self, wait};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! Executions over REST: finished, streamed, asynchronous, cancelled, and never twice.
 
 use crate::harness::wait;
-use crate::world::{World, events, printed};
+use crate::test_server::{World, events, printed};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 //! allows them, and taken out of what comes back.
 
 use crate::harness::wait;
-use crate::people::{Person, change, grant, id, on, ungrant, workspace};
-use crate::world::{Api, World};
+use crate::principals::{Person, change, grant, id, on, ungrant, workspace};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 
 const CANARY: &str = "sk-canary-4711-0815-abcdef";

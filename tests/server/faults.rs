@@ -3,7 +3,7 @@
 
 use crate::harness::{self, wait};
 use crate::raw;
-use crate::world::{Api, World, blobs};
+use crate::test_server::{Api, World, blobs};
 use reqwest::Method;
 use reqwest::multipart::{Form, Part};
 use rustix::process::{Pid, Resource, Rlimit};

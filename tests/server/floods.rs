@@ -2,7 +2,7 @@
 
 use crate::harness::wait;
 use crate::raw::{Answer, Kept, authority, connect, request, send};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -2,9 +2,9 @@
 //! people and by tools.
 
 use crate::harness::wait;
-use crate::people::{FORBIDDEN, NOT_THERE, Person, id, items};
-use crate::site::{RESOLVED, Site};
-use crate::world::{Api, World};
+use crate::principals::{FORBIDDEN, NOT_THERE, Person, id, items};
+use crate::test_server::{Api, World};
+use crate::web_server::{RESOLVED, Site};
 use serde_json::{Value, json};
 
 const ECHO: &str = "def handle(data): return data";

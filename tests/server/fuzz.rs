@@ -1,7 +1,7 @@
 //! Requests that a program makes up from the OpenAPI document: none may break the server, and every
 //! answer is as the document says.
 
-use crate::world::World;
+use crate::test_server::World;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

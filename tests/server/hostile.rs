@@ -1,10 +1,10 @@
 //! Requests that mean harm: from pages of other sites, and in forms that nobody should send.
 
 use crate::document::{Document, Fill, Operation, Request};
-use crate::people::NOTHING;
+use crate::principals::NOTHING;
 use crate::raw::{self, Answer, authority};
 use crate::routes_deny::{MODEL, furnish, nothing, seen};
-use crate::world::World;
+use crate::test_server::World;
 use reqwest::Method;
 use serde_json::{Value, json};
 

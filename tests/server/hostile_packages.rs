@@ -5,7 +5,7 @@ use crate::harness;
 use crate::installs::{
     agent_in, fault, programs_of, session, session_of, silent_index, world_with,
 };
-use crate::world::World;
+use crate::test_server::World;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

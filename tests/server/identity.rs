@@ -1,10 +1,10 @@
 //! Who is known, by which key, and what they may do.
 
-use crate::people::{
+use crate::principals::{
     FORBIDDEN, ME, NOT_THERE, NOTHING, OWNER_NEEDED, Person, Problem, UNKNOWN, change, grant, id,
     invalid, items, refused, role, ungrant, workspace,
 };
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -519,7 +519,7 @@ async fn every_change_of_who_may_what_is_in_the_audit_log() {
 async fn t126_a_key_without_grants_writes_only_so_much_into_the_audit_log() {
     let world = World::start().await;
     let nobody = world.principal("nobody", &[]).await;
-    let before = crate::people::items(&world.owner, "/v1/audit?limit=200").await.len();
+    let before = crate::principals::items(&world.owner, "/v1/audit?limit=200").await.len();
     let (mut done, mut refused) = (0, 0);
     for number in 0..150 {
         let (path, method, body) = match number % 2 {
@@ -540,7 +540,7 @@ async fn t126_a_key_without_grants_writes_only_so_much_into_the_audit_log() {
         }
     }
     assert_eq!((done, refused), (60, 90));
-    let after = crate::people::items(&world.owner, "/v1/audit?limit=200").await.len();
+    let after = crate::principals::items(&world.owner, "/v1/audit?limit=200").await.len();
     assert_eq!(after - before, 90, "60 changes, of which 30 keys were revoked again");
     // An owner, whose grants let them do everything, is not counted.
     for _ in 0..70 {

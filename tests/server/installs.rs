@@ -2,7 +2,7 @@
 //! What is installed comes from the real index.
 
 use crate::harness::{self, wait};
-use crate::world::{Api, OrdinaryUser, World, printed};
+use crate::test_server::{Api, OrdinaryUser, World, printed};
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

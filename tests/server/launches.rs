@@ -2,8 +2,8 @@
 //! starts.
 
 use crate::approvals::{approval_of, settled};
-use crate::people::{Person, grant, id, ungrant, workspace};
-use crate::world::World;
+use crate::principals::{Person, grant, id, ungrant, workspace};
+use crate::test_server::World;
 use serde_json::{Value, json};
 
 /// A session of the owner, a principal who may see everything in the workspace, and code of theirs

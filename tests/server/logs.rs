@@ -2,7 +2,7 @@
 
 use crate::harness;
 use crate::raw;
-use crate::world::World;
+use crate::test_server::World;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::slice::from_ref;

@@ -2,9 +2,9 @@
 //! is talked to are real servers on loopback, which rules have to name.
 
 use crate::harness::wait;
-use crate::people::{Person, grant, id, ungrant, workspace};
-use crate::site::{RESOLVED, Site, read};
-use crate::world::{Api, World};
+use crate::principals::{Person, grant, id, ungrant, workspace};
+use crate::test_server::{Api, World};
+use crate::web_server::{RESOLVED, Site, read};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -247,8 +247,8 @@ async fn code_is_told_where_an_integration_would_be_listed() {
     let of_agent = of_agent["sandbox_id"].as_str().unwrap().to_owned();
     let of_request = session(api, json!(["to_site"])).await;
     for (session, place) in [
-        (of_agent, "list one that has it under external_access_integrations"),
-        (of_request, "list one that has it under integrations"),
+        (of_agent, "add one that allows it to external_access_integrations"),
+        (of_request, "add one that allows it to integrations"),
     ] {
         assert_eq!(api.run(&session, &site.read("site.test")).await["value"], "here");
         let connect = "import socket\nsocket.create_connection(('other.test', 443))";
@@ -267,7 +267,7 @@ async fn an_integration_that_is_switched_off_is_named_as_such_to_code_and_in_an_
     let session = session(api, json!(["to_site"])).await;
     let agent = json!({"name": "bot", "specification": specification("[to_site]")});
     let agent = format!("/v1/explain?agent={}", id(&api.post("/v1/agents", agent).await));
-    let off = "the integration to_site is switched off";
+    let off = "integration to_site is disabled";
     let said = async |host: &str| api.run(&session, &site.read(host)).await["error"].to_string();
     let told = async || api.get(&agent).await;
     assert_eq!(told().await["notes"], json!([]));

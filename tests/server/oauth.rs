@@ -3,10 +3,10 @@
 
 use crate::harness::wait;
 use crate::issuer::{Issuer, SigningKey, encoded, message};
-use crate::people::{
+use crate::principals::{
     FORBIDDEN, ME, Person, UNKNOWN, change, grant, id, items, refused, role, workspace,
 };
-use crate::world::{Api, World, printed};
+use crate::test_server::{Api, World, printed};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

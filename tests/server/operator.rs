@@ -1,7 +1,7 @@
 //! What operators know from elsewhere by its variable, and how it holds here.
 
 use crate::harness;
-use crate::world::{World, printed};
+use crate::test_server::{World, printed};
 use serde_json::{Value, json};
 
 const IMPORTS: &str = "PYTHON_PACKAGES_WHITELIST_IMPORT=idna";

@@ -2,7 +2,7 @@
 
 use crate::harness::wait;
 use crate::raw::{authority, connect};
-use crate::world::{Api, World, events, parse_events, printed};
+use crate::test_server::{Api, World, events, parse_events, printed};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::fs;

@@ -1,7 +1,7 @@
 //! More than there is room for: everybody is answered, nothing is lost, nothing runs twice.
 
 use crate::harness::{self, wait};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Code that somebody sends: run, refused, or shown to a person first, as the workspace says.
 
 use crate::approvals::{approval_of, settled};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 
 const PATH: &str = "/v1/permissions/execute_python";

@@ -5,7 +5,7 @@
 #[path = "../harness/raw_json.rs"]
 mod layers;
 
-use crate::world::World;
+use crate::test_server::World;
 use layers::{NAME, layers};
 use reqwest::Method;
 use serde_json::{Value, json};

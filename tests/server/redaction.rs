@@ -1,8 +1,8 @@
 //! What code is given does not come back from it: not printed, raised, shown, returned, nor in a file.
 //! Other ways of writing a value down than those here are not found, which is said in docs/secrets.md.
 
-use crate::people::id;
-use crate::world::{Api, World, printed};
+use crate::principals::id;
+use crate::test_server::{Api, World, printed};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use serde_json::{Value, json};

@@ -1,10 +1,10 @@
 //! Tools and agents: who may use, change and give them away, and whose rights their code has.
 
-use crate::people::{
+use crate::principals::{
     FORBIDDEN, NOT_THERE, OWNER_NEEDED, Person, change, grant, id, items, on, refused, role,
     ungrant, workspace,
 };
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 
 const CODE: &str = "def handle() -> int:\n    \"\"\"Gives the answer.\"\"\"\n    return 42\n";

@@ -3,8 +3,8 @@
 
 use crate::document::{Document, Fill, Operation, Request, Slot, Things};
 use crate::harness::wait;
-use crate::people::{NOTHING, Person, id};
-use crate::world::{Api, World};
+use crate::principals::{NOTHING, Person, id};
+use crate::test_server::{Api, World};
 use reqwest::Response;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,8 +164,10 @@ async fn t51_whoever_was_granted_nothing_is_refused_but_at_their_own_things() {
 }
 
 /// A model that has nothing to say, for everything that `furnish` makes.
-pub(crate) const MODEL: [&str; 2] =
-    ["--model", concat!("script:", env!("CARGO_MANIFEST_DIR"), "/../../tests/server/hello.yaml")];
+pub(crate) const MODEL: [&str; 2] = [
+    "--model",
+    concat!("script:", env!("CARGO_MANIFEST_DIR"), "/../../tests/server/model_script.yaml"),
+];
 
 /// One of everything that has an id; runs of a model by the operations that they are for.
 pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {

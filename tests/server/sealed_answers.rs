@@ -2,8 +2,8 @@
 //! specification, the test of a tool, a key that was revoked. And what open questions cost the server.
 
 use crate::approvals::{Scene, approval_of, settled};
-use crate::people::{Person, grant, id};
-use crate::world::{Api, World};
+use crate::principals::{Person, grant, id};
+use crate::test_server::{Api, World};
 use reqwest::{Method, Response};
 use rusqlite::Connection;
 use serde_json::{Value, json};

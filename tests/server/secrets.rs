@@ -2,7 +2,7 @@
 
 use crate::harness;
 use crate::overload::zygotes;
-use crate::world::World;
+use crate::test_server::World;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Sessions over REST: what they keep, for whom, and how they end.
 
 use crate::harness::{self, wait};
-use crate::world::{Api, OrdinaryUser, World, printed};
+use crate::test_server::{Api, OrdinaryUser, World, printed};
 use reqwest::Method;
 use serde_json::json;
 use std::time::Duration;

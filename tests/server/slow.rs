@@ -2,7 +2,7 @@
 
 use crate::harness::wait;
 use crate::raw::{authority, connect};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use reqwest::Method;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

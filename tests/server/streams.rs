@@ -1,8 +1,8 @@
 //! Streams: each tells its own run to whoever may see it, for as long as they may.
 
 use crate::harness::wait;
-use crate::people::Person;
-use crate::world::{Api, World, events};
+use crate::principals::Person;
+use crate::test_server::{Api, World, events};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -82,8 +82,8 @@ async fn t60_nobody_follows_the_run_of_another() {
 async fn a_stream_and_its_run_end_with_their_key_and_those_of_another_key_go_on() {
     let world = World::start().await;
     let ann = Person::new(&world, "ann").await;
-    let here = crate::people::workspace(&world.owner).await;
-    crate::people::grant(&world.owner, &ann.id, "USAGE", &here).await;
+    let here = crate::principals::workspace(&world.owner).await;
+    crate::principals::grant(&world.owner, &ann.id, "USAGE", &here).await;
     let code = "import time\nfor i in range(60): print(i, flush=True); time.sleep(0.1)";
     let id = begun(&ann.api, code).await;
     let other = begun(&world.owner, "import time\ntime.sleep(2)").await;

@@ -1,6 +1,6 @@
 //! Tools: made, read back, validated, changed and deleted, by those who may.
 
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 
 const MEDIA_PROBE: &str = include_str!("../conformance/seed-003/media_probe.json");

@@ -2,7 +2,7 @@
 
 use crate::harness::wait;
 use crate::raw;
-use crate::world::World;
+use crate::test_server::World;
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpListener;

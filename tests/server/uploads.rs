@@ -3,7 +3,7 @@
 
 use crate::harness::wait;
 use crate::raw::{self, authority, connect};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use std::fs;

@@ -1,9 +1,9 @@
 //! Environment variables of tools: in the environment of that tool, and nowhere else.
 
 use crate::approvals::{approval_of, settled};
-use crate::people::{Person, grant, id, on, refused, workspace};
+use crate::principals::{Person, grant, id, on, refused, workspace};
+use crate::test_server::{Api, World};
 use crate::vault::exchange;
-use crate::world::{Api, World};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,10 @@
 //! Secrets: written and never read again, sealed on the disk, and given a new key without a loss.
 
 use crate::harness::{self, wait};
-use crate::people::{
+use crate::principals::{
     FORBIDDEN, ME, NOT_THERE, Person, change, grant, id, invalid, items, on, refused, workspace,
 };
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

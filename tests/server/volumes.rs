@@ -2,8 +2,8 @@
 //! the rights of its owner, and by nobody else.
 
 use crate::harness::wait;
-use crate::people::{Person, id};
-use crate::world::{Api, World};
+use crate::principals::{Person, id};
+use crate::test_server::{Api, World};
 use reqwest::{Method, RequestBuilder};
 use rusqlite::Connection;
 use serde_json::{Value, json};

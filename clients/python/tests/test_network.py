@@ -59,7 +59,7 @@ def test_code_reaches_what_an_integration_opens_until_it_is_switched_off(site: i
             assert session.run(read(site)).value == "here"
             assert not bj.integrations.update(opened.id, enabled=False).enabled
             refused = session.run(read(site))
-            assert "to_site is switched off" in str(refused.network[0].reason)
+            assert "to_site is disabled" in str(refused.network[0].reason)
         until("the attempt is logged", lambda: bool(list(bj.network_log(execution_id=refused.id))))
         entry = next(bj.network_log(allowed=False, host="site.test"))
         assert (entry.execution_id, entry.port) == (refused.id, site)

@@ -69,7 +69,7 @@ impl ApiRequest {
         Self::new(Method::DELETE, path)
     }
 
-    /// A parameter of the query, if there is a value for it.
+    /// Adds a query parameter, if it has a value.
     pub(crate) fn query(mut self, name: &str, value: Option<impl ToString>) -> Self {
         self.query.extend(value.map(|value| (name.to_owned(), value.to_string())));
         self
@@ -304,7 +304,7 @@ pub(super) fn read_error(error: &reqwest::Error) -> ClientError {
     ClientError::Interrupted { reason: root_cause(error) }
 }
 
-/// The innermost reason, which is the one that says something: `Connection refused`.
+/// The innermost cause, which is the most specific: `Connection refused`.
 fn root_cause(error: &reqwest::Error) -> String {
     let mut inner: &dyn std::error::Error = error;
     while let Some(source) = inner.source() {

@@ -7,7 +7,7 @@ mod client;
 mod reference;
 
 fn main() -> std::process::ExitCode {
-    // Before anything else: the warden must have one thread, and the least possible inside it.
+    // Must come first: the warden must be single-threaded, and use as little memory as possible.
     if let Some(code) = engine::become_warden_if_asked() {
         std::process::exit(code);
     }

@@ -40,30 +40,30 @@ const SELF_TEST_HOST: &str = "trial.invalid";
 
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    #[error("the interception key cannot be used: {0}")]
+    #[error("cannot read or create the interception key: {0}")]
     File(#[from] keyfile::Error),
     #[error(
-        "{} is not an interception key and its certificate; remove it, and the next start makes \
-         another",
+        "{} is not a valid interception key with its certificate; delete the file, and the next \
+         start creates a new one",
         path.display()
     )]
     InvalidFile { path: PathBuf, source: CaFileError },
-    #[error("no certificate can be made")]
+    #[error("cannot create a certificate")]
     Generate(#[from] rcgen::Error),
-    #[error("a certificate that was made cannot be used")]
+    #[error("the created certificate is unusable")]
     Tls(#[from] rustls::Error),
 }
 
 /// What is wrong with the file of the authority.
 #[derive(Debug, thiserror::Error)]
 pub enum CaFileError {
-    #[error("it has no certificate")]
+    #[error("the file has no certificate")]
     Certificate(#[source] rustls::pki_types::pem::Error),
-    #[error("it is not text")]
+    #[error("the file is not text")]
     Text(#[source] std::str::Utf8Error),
-    #[error("it has no key")]
+    #[error("the file has no key")]
     Key(#[source] rcgen::Error),
-    #[error("what it signs is not trusted by its certificate")]
+    #[error("the key does not match the certificate")]
     Signature(#[source] Box<CaError>),
 }
 

@@ -14,7 +14,7 @@ pub enum FetchError {
     #[error("{0}")]
     Url(UrlError),
 
-    #[error("the URL leads on to one that is not fetched")]
+    #[error("the URL redirects to a URL that is not allowed")]
     Redirect(#[source] UrlError),
 
     // One text for both failures: the difference would reveal which names the internal network has.
@@ -23,34 +23,34 @@ pub enum FetchError {
     #[error("the host of the URL is unknown, or it is not on the public internet")]
     Route { host: String, source: RouteError },
 
-    #[error("this server has no certificates to know others by")]
+    #[error("this server has no root certificates")]
     Client(#[source] reqwest::Error),
 
-    #[error("the server of the URL cannot be reached, or cannot prove who it is")]
+    #[error("cannot connect to the server of the URL, or its certificate is invalid")]
     Connect(#[source] reqwest::Error),
 
-    #[error("the server of the URL gave no answer that can be read")]
+    #[error("the server of the URL sent an invalid response")]
     InvalidResponse(#[source] reqwest::Error),
 
-    #[error("the server of the URL answered with status {status}")]
+    #[error("the server of the URL responded with status {status}")]
     Status { status: u16 },
 
-    #[error("the URL leads on without saying where")]
+    #[error("the URL redirects without a valid Location header")]
     MissingLocation,
 
-    #[error("the URL leads on more than {max} times")]
+    #[error("the URL redirects more than {max} times")]
     TooManyRedirects { max: usize },
 
-    #[error("the file has more than the {max} bytes that are fetched")]
+    #[error("the file is larger than the maximum of {max} bytes")]
     TooLarge { max: u64 },
 
     #[error("the file did not arrive within {} seconds", .max.as_secs_f32())]
     Timeout { max: Duration },
 
-    #[error("the server of the URL was silent for {} seconds", .max.as_secs_f32())]
+    #[error("the server of the URL sent nothing for {} seconds", .max.as_secs_f32())]
     IdleTimeout { max: Duration },
 
-    #[error("the file broke off before its end")]
+    #[error("the connection closed before the end of the file")]
     Incomplete(#[source] reqwest::Error),
 
     #[error("the file could not be written")]
@@ -72,7 +72,7 @@ impl FetchError {
 impl From<FetchError> for Error {
     fn from(error: FetchError) -> Self {
         let mut fault = Self::new(ErrorCode::FileFetchFailed, error.to_string())
-            .hint("check the URL, or download the file and give it as a file");
+            .hint("check the URL, or download the file and upload it");
         fault.retryable = error.is_retryable();
         fault
     }

@@ -8,7 +8,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 pub enum RootsError {
     #[error("this machine has no root certificates; install ca-certificates, or set SSL_CERT_FILE")]
     None,
-    #[error("these are not certificates in PEM")]
+    #[error("the certificates are not valid PEM")]
     Unreadable(#[source] tokio_rustls::rustls::pki_types::pem::Error),
 }
 

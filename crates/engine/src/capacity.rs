@@ -89,8 +89,11 @@ impl Capacity {
     }
 
     fn stopping_error() -> Error {
-        Error::new(ErrorCode::CapacityExhausted, "the server is stopping, and takes nothing new")
-            .hint("try again when it has been started anew")
+        Error::new(
+            ErrorCode::CapacityExhausted,
+            "the server is stopping and accepts no new requests",
+        )
+        .hint("try again after the server has restarted")
     }
 
     pub(crate) fn load(&self) -> EngineLoad {

@@ -272,6 +272,6 @@ fn not_made(error: &BuildError) -> Error {
 
 /// The built environment does not start, most often because of a module in `preload`.
 fn not_started(fault: Error) -> Error {
-    let message = format!("the environment is built and does not start: {}", fault.message);
+    let message = format!("the environment was built but does not start: {}", fault.message);
     Error { message, ..fault }
 }

@@ -1,7 +1,9 @@
-//! The clock that the engine and the service are handed: nothing in them that expires reads the time elsewhere.
+//! The clock of an engine or a service. Every expiry in them uses it; nothing there reads the time
+//! elsewhere.
 //!
-//! A server has the clock of the machine. Whoever embeds an engine or a service may hand it a clock that stands
-//! still until it is advanced; then sessions, keys, approvals and records expire without anybody waiting.
+//! A server uses the clock of the machine. A program that embeds an engine or a service may pass a
+//! manual clock, which moves only when it is advanced; then sessions, keys, approvals and records
+//! expire without any real waiting.
 
 use chrono::{DateTime, Utc};
 use std::sync::Arc;
@@ -30,13 +32,14 @@ impl Clock {
         Self(Source::System)
     }
 
-    /// A clock that begins now, and goes on only by [`Clock::advance`].
+    /// A manual clock. It starts at the current time and moves only by [`Clock::advance`].
     pub fn manual() -> Self {
         let now = ManualTime { wall: Utc::now(), monotonic: Instant::now() };
         Self(Source::Manual(Arc::new(watch::Sender::new(now))))
     }
 
-    /// Lets a manual clock go on, and wakes what sleeps by it. The clock of the machine goes on by itself.
+    /// Advances a manual clock and wakes all tasks that sleep until a time that has passed. It has
+    /// no effect on the clock of the machine.
     pub fn advance(&self, time: Duration) {
         if let Source::Manual(now) = &self.0 {
             now.send_modify(|now| {
@@ -46,7 +49,7 @@ impl Clock {
         }
     }
 
-    /// The time of day, which records show.
+    /// The time of day, as shown in records.
     pub fn now(&self) -> DateTime<Utc> {
         match &self.0 {
             Source::System => Utc::now(),
@@ -54,7 +57,7 @@ impl Clock {
         }
     }
 
-    /// The monotonic time, which measures how long something takes.
+    /// The monotonic time, for durations.
     pub fn instant(&self) -> Instant {
         match &self.0 {
             Source::System => Instant::now(),

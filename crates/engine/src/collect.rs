@@ -42,13 +42,13 @@ pub(crate) struct CollectedFiles {
 enum CollectError {
     #[error("{0}")]
     File(#[from] FileError),
-    #[error("it has {size} bytes, more than the {most} that are brought out")]
+    #[error("it has {size} bytes; at most {most} are collected")]
     TooLarge { size: u64, most: u64 },
-    #[error("there was no time left to read it")]
+    #[error("the time limit for collecting files was reached")]
     Timeout,
     #[error("it could not be read: {0}")]
     Read(io::Error),
-    #[error("it could not be kept: {0}")]
+    #[error("it could not be saved: {0}")]
     Write(io::Error),
 }
 
@@ -193,7 +193,7 @@ impl FileCollector {
         Ok(CopyTarget::Staged(options.open(&path).map_err(CollectError::Write)?, path))
     }
 
-    /// Reads to the end of the file, which may move meanwhile.
+    /// Reads to the end of the file, which may grow or shrink meanwhile.
     fn read(
         &mut self,
         mut file: File,

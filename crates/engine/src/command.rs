@@ -23,11 +23,11 @@ pub struct Code(String);
 pub enum CodeError {
     #[error("there is no code to run")]
     Empty,
-    #[error("the code is not UTF-8 (byte {0} is not part of a character)")]
+    #[error("the code is not valid UTF-8 (at byte {0})")]
     NotUtf8(usize),
     #[error("the code has a NUL character at byte {0}")]
     Nul(usize),
-    #[error("the code has {0} bytes, and at most {CODE_BYTES_MAX} can be run")]
+    #[error("the code has {0} bytes; the maximum is {CODE_BYTES_MAX}")]
     TooLong(usize),
 }
 
@@ -158,7 +158,7 @@ pub struct Command {
     pub stop: StopHandle,
     /// The principal of the caller, which code can read.
     pub principal: Option<String>,
-    /// The caller whose executions it counts among when sandboxes wait for their start.
+    /// The caller that this execution counts for when sandboxes wait for their start.
     pub started_by: Option<PrincipalId>,
     /// The session to run in. Without one, the sandbox lives for this execution only.
     pub session: Option<SandboxId>,

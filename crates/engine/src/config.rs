@@ -55,7 +55,7 @@ pub struct Config {
     pub expiry: Expiry,
     /// Receives each session that ends without having been closed.
     pub session_ended: Option<UnboundedSender<SessionEnded>>,
-    /// By which sessions expire.
+    /// The clock by which sessions expire.
     pub clock: Clock,
 }
 
@@ -84,7 +84,8 @@ impl ExpiryRequest {
             if let Some(asked) = asked.filter(|asked| *asked > most) {
                 let (asked, most) = (asked.as_secs(), most.as_secs());
                 let message = format!(
-                    "the {name} expiry is {asked} s, and the operator allows at most {most} s"
+                    "the {name} expiry of {asked} s is longer than the operator's maximum of \
+                     {most} s"
                 );
                 return Err(Error::new(ErrorCode::ArgsInvalid, message));
             }

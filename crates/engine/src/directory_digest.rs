@@ -75,7 +75,7 @@ fn hash_field(digest: &mut Sha256, bytes: &[u8]) {
 }
 
 fn too_many() -> Error {
-    let message = "the working directory has too many files for an answer that is bound to them";
+    let message = "the working directory has too many files to bind an approval to them";
     Error::new(ErrorCode::DiskExceeded, message)
-        .hint("remove files that are not needed, or run the code in another session")
+        .hint("remove unneeded files, or run the code in another session")
 }

@@ -153,7 +153,7 @@ impl Engine {
         match self.sessions().entry(id) {
             Entry::Vacant(free) => free.insert(Arc::clone(&session)),
             Entry::Occupied(_) => {
-                let message = format!("session {id} is open already");
+                let message = format!("session {id} is already open");
                 return Err(Error::new(ErrorCode::ArgsInvalid, message));
             }
         };
@@ -204,7 +204,7 @@ impl Engine {
         let mut held = held.map_err(|error| {
             Error::new(
                 ErrorCode::SandboxUnreachable,
-                format!("its volumes cannot be reached: {error}"),
+                format!("cannot access the volumes of the sandbox: {error}"),
             )
         })?;
         held.refresh().await?;
@@ -263,7 +263,7 @@ impl Engine {
         Ok(generation)
     }
 
-    /// Closes the session; nothing of it is left when this returns.
+    /// Closes the session. No process and no file of it is left when this returns.
     #[boxed::future]
     pub async fn close(&self, id: SandboxId) -> Result<(), Error> {
         let session = self.session(id)?;
@@ -275,8 +275,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Leases a sandbox of the environment and ends it, to check that this works. If all are in use
-    /// it tries nothing, since that is not a failure.
+    /// Leases a sandbox of the environment and ends it, to check that this works. If all sandboxes
+    /// are in use, the check is skipped and succeeds.
     pub async fn probe(&self, environment: &str) -> Result<(), Error> {
         if self.capacity.load().in_use >= self.capacity.load().max {
             return Ok(());
@@ -299,8 +299,8 @@ impl Engine {
         self.capacity.check_open().is_err()
     }
 
-    /// Refuses new requests, gives running ones until `patience` is over, cancels the rest, and
-    /// closes every session. Nothing is left when this returns.
+    /// Refuses new requests, lets running ones continue for `patience`, cancels the rest, and
+    /// closes every session. No sandbox is left when this returns.
     pub async fn shutdown(&self, patience: Duration) {
         self.capacity.stop();
         if timeout(patience, self.executions.wait_until_idle()).await.is_err() {

@@ -272,7 +272,7 @@ pub(crate) fn build_error(error: &BuildError) -> Error {
 fn install_runner_files(config: &Config) -> Result<RunnerFiles, Error> {
     RunnerFiles::install(&config.data, &config.runner).map_err(|error| {
         let place = config.data.display();
-        let message = format!("the files of the kernel cannot be put into {place}: {error}");
+        let message = format!("cannot write the runner to {place}: {error}");
         Error::new(ErrorCode::SandboxUnreachable, message)
     })
 }

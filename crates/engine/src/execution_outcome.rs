@@ -63,13 +63,13 @@ pub(crate) fn classify_exit(
             record,
             ending,
             entry,
-            format!("over the wall time of {} ms", limits.wall_ms),
+            format!("exceeded the wall-clock time limit of {} ms", limits.wall_ms),
         ),
         ExitCause::CpuLimit => timeout_outcome(
             record,
             ending,
             entry,
-            format!("over the CPU time of {} ms", limits.cpu_ms),
+            format!("exceeded the CPU time limit of {} ms", limits.cpu_ms),
         ),
         ExitCause::MemoryLimit => fail(record, EXIT_MEMORY, memory_error(limits, entry)),
         ExitCause::SessionsLimit => fail(
@@ -77,10 +77,10 @@ pub(crate) fn classify_exit(
             EXIT_SANDBOX,
             Error::new(
                 ErrorCode::ProcessesExceeded,
-                format!("more than {} process sessions (setsid) at once", sandbox::SESSIONS_MAX),
+                format!("more than {} concurrent process sessions (setsid)", sandbox::SESSIONS_MAX),
             )
             .hint(
-                "start fewer processes with start_new_session=True at a time; a server with a \
+                "start fewer processes with start_new_session=True at once; a server with a \
                  cgroup has no such limit",
             ),
         ),
@@ -89,12 +89,9 @@ pub(crate) fn classify_exit(
             EXIT_SANDBOX,
             Error::new(
                 ErrorCode::ProcessesExceeded,
-                "usage could not be measured because of too many processes",
+                "too many processes to measure their resource usage",
             )
-            .hint(
-                "run fewer processes at a time; a server with a cgroup does not have to read each \
-                 of them",
-            ),
+            .hint("run fewer processes at once; a server with a cgroup measures them together"),
         ),
         ExitCause::Stopped => {
             let fault = Error::new(ErrorCode::Cancelled, "the execution was interrupted");
@@ -106,9 +103,9 @@ pub(crate) fn classify_exit(
             EXIT_SANDBOX,
             Error::new(
                 ErrorCode::SandboxCrashed,
-                "the interpreter had ended before; nothing was run",
+                "the interpreter had already exited; the code did not run",
             )
-            .hint("send it again: the next execution starts with a new interpreter"),
+            .hint("run the code again: it gets a new interpreter"),
         ),
         ExitCause::Died { status } => death_outcome(record, *status, ending, entry),
         ExitCause::ProtocolViolation(error) if error.is_server_fault() => {
@@ -120,9 +117,9 @@ pub(crate) fn classify_exit(
             EXIT_SANDBOX,
             Error::new(
                 ErrorCode::SandboxCrashed,
-                format!("the kernel broke its protocol: {error}"),
+                format!("the runner sent an invalid message: {error}"),
             )
-            .hint("the code has written to a descriptor that is not its own, descriptor 3"),
+            .hint("the code may have written to file descriptor 3, which belongs to the runner"),
         ),
     }
 }
@@ -171,18 +168,19 @@ fn call_outcome(
             fail(record, EXIT_EXCEPTION, call.missing_function_error())
         }
         RunnerOutcome::Exited(code) => {
-            let fault = exit_error(*code).hint("a tool ends by returning its value");
+            let fault = exit_error(*code).hint("return a value instead of calling sys.exit");
             fail(record, i32::from(*code).max(EXIT_EXCEPTION), fault)
         }
         RunnerOutcome::NoValue | RunnerOutcome::Value(_) | RunnerOutcome::Raised(_) => {
-            let fault = Error::new(ErrorCode::SandboxCrashed, "the kernel has lost the value");
+            let fault =
+                Error::new(ErrorCode::SandboxCrashed, "the runner did not return the value");
             fail(record, EXIT_EXCEPTION, fault)
         }
     }
 }
 
 fn exit_error(code: u8) -> Error {
-    let message = format!("the code ended itself with exit code {code}");
+    let message = format!("the code exited with exit code {code}");
     let mut fault = Error::new(ErrorCode::Python("SystemExit".into()), message);
     fault.exception = Some("SystemExit".into());
     fault
@@ -211,7 +209,7 @@ fn not_json_error(error: &ValueEncodingError) -> Error {
 
 fn too_large(message: String) -> Error {
     Error::new(ErrorCode::OutputTooLarge, message)
-        .hint("return less: a summary, or the name of a file that has the rest")
+        .hint("return less, such as a summary, or write the rest to a file and return its name")
 }
 
 fn exception_error(
@@ -265,36 +263,34 @@ fn hint(
     let text = match (&fault.code, error.exception.as_str()) {
         (ErrorCode::PackageDenied, _) => return Some(no_install_hint(environment)),
         (ErrorCode::CodeSyntax, _) if asks_for_pip(&error.traceback) => {
-            "a line of a shell is no Python: write %pip install NAME in a cell, and in a script \
-             belljar.install(\"NAME\")"
+            "this is a shell command, not Python: use %pip install NAME in a cell, or \
+             belljar.install(\"NAME\") in a script"
         }
         (ErrorCode::ProcessDenied, _) => {
-            "do it in Python itself, or in a function with an environment of its own (Call Function)"
+            "do it in Python, or in a function with its own environment (Call Function)"
         }
         (ErrorCode::ImportDenied, _) => {
             "use the standard library instead, or tell the user that the library is not available"
         }
         (ErrorCode::NetworkDenied, _) => return Some(network_hint(entry)),
-        (ErrorCode::CodeSyntax, _) => {
-            "nothing was run; correct the line and send the whole code again"
-        }
+        (ErrorCode::CodeSyntax, _) => "nothing ran; correct the line and send the whole code again",
         (ErrorCode::MemoryExceeded, _) => return Some(memory_hint(entry)),
         (ErrorCode::DiskExceeded, _) => {
-            "remove files from /workspace or /tmp, or ask for more disk_bytes or disk_inodes"
+            "remove files from /workspace or /tmp, or request more disk_bytes or disk_inodes"
         }
         (ErrorCode::ProcessesExceeded, _) => {
-            "use fewer processes or threads, or ask for more processes"
+            "use fewer processes or threads, or request a higher limit (processes)"
         }
         (_, "ModuleNotFoundError") if is_deployed(entry) => {
-            "add the package to requirements.txt of the function, and deploy it again"
+            "add the package to requirements.txt of the function, and deploy the function again"
         }
         (_, "ModuleNotFoundError") => {
             return Some(missing_module_hint(&error.message, environment));
         }
         (_, "FileNotFoundError") => {
-            "a sandbox sees none of your files but those that it is given (--file PATH)"
+            "the sandbox contains only the files that you pass to it (--file PATH)"
         }
-        (_, "EOFError") => "nobody is at the keyboard: put the values into the code",
+        (_, "EOFError") => "code has no interactive input: put the values into the code",
         _ => return None,
     };
     Some(text.to_owned())
@@ -308,10 +304,9 @@ fn missing_module_hint(message: &str, environment: &str) -> String {
         names => format!(" (it is in `{}`)", names.join("`, `")),
     };
     format!(
-        "environment `{environment}` does not have this package{elsewhere}; packages come with an \
-         environment: use what it has, or ask the user for a custom environment that has it \
-         (`belljar env build`) or for a function with its own requirements.txt (Call Function: \
-         `belljar tool deploy`)"
+        "environment `{environment}` does not have this package{elsewhere}; use a package that it \
+         has, or ask the user for a custom environment with it (`belljar env build`) or for a \
+         function with its own requirements.txt (Call Function: `belljar tool deploy`)"
     )
 }
 
@@ -339,7 +334,7 @@ fn timeout_outcome(
     message: String,
 ) {
     let became = if ending.alive {
-        "it was interrupted, and a session keeps its variables"
+        "it was interrupted; a session keeps its variables"
     } else {
         "it did not react to an interrupt and was killed"
     };
@@ -368,7 +363,7 @@ fn death_outcome(
             return fail(record, EXIT_MEMORY, memory_error(limits, entry));
         }
         let fault =
-            Error::new(ErrorCode::SandboxCrashed, "the interpreter is gone without a trace");
+            Error::new(ErrorCode::SandboxCrashed, "the interpreter exited for an unknown reason");
         return fail(record, EXIT_SANDBOX, fault);
     };
     // The layout of a wait status: the signal in the low seven bits, else the code above them.
@@ -380,7 +375,7 @@ fn death_outcome(
             EXIT_EXCEPTION,
             Error::new(
                 ErrorCode::SandboxCrashed,
-                "the interpreter ended itself before the tool returned",
+                "the interpreter exited before the tool returned",
             )
             .hint("return a value instead of calling os._exit"),
         ),
@@ -389,7 +384,7 @@ fn death_outcome(
             code,
             Error::new(
                 ErrorCode::SandboxCrashed,
-                format!("the interpreter ended itself with exit code {code}"),
+                format!("the interpreter exited with exit code {code}"),
             )
             .hint("use sys.exit instead of os._exit to keep the session"),
         ),
@@ -399,9 +394,9 @@ fn death_outcome(
             SIGNAL_EXIT_BASE + signal,
             Error::new(
                 ErrorCode::SandboxCrashed,
-                format!("the interpreter was ended by signal {signal} ({})", signal_name(signal)),
+                format!("the interpreter was killed by signal {signal} ({})", signal_name(signal)),
             )
-            .hint("native code has failed; the next execution starts with a new interpreter"),
+            .hint("native code crashed; the next execution gets a new interpreter"),
         ),
     }
 }
@@ -419,10 +414,9 @@ fn is_small_tool(entry: &EntryPoint) -> bool {
 }
 
 fn network_hint(entry: &EntryPoint) -> String {
-    let instead =
-        "pass data in as files, or have opened for the session what the message says is closed";
+    let instead = "pass the data as files, or allow the session access to the host in the message";
     if is_small_tool(entry) {
-        format!("{instead}, or {AS_FUNCTION} with integrations of its own")
+        format!("{instead}, or {AS_FUNCTION} with its own integrations")
     } else {
         instead.to_owned()
     }
@@ -431,32 +425,32 @@ fn network_hint(entry: &EntryPoint) -> String {
 fn memory_hint(entry: &EntryPoint) -> String {
     match entry {
         EntryPoint::Call(call) if call.is_deployed() => {
-            "work on less at a time, or give the function more memory_mb in function.toml"
-                .to_owned()
+            "process less data at a time, or increase memory_mb in function.toml".to_owned()
         }
         EntryPoint::Call(_) => format!(
-            "work on less at a time, ask for more memory_bytes (--memory MIB), or {AS_FUNCTION}"
+            "process less data at a time, request more memory_bytes (--memory MIB), or \
+             {AS_FUNCTION}"
         ),
-        _ => "work on less at a time, or ask for more memory_bytes (--memory MIB)".to_owned(),
+        _ => "process less data at a time, or request more memory_bytes (--memory MIB)".to_owned(),
     }
 }
 
 fn time_hint(entry: &EntryPoint) -> String {
     match entry {
         EntryPoint::Call(call) if call.is_deployed() => {
-            "do less at a time, or give it more time: timeout_seconds in function.toml, and \
-             maxPollingTime of the tool that calls it"
+            "do less in one call, or increase timeout_seconds in function.toml and maxPollingTime \
+             of the tool that calls the function"
                 .to_owned()
         }
         EntryPoint::Call(_) => {
-            format!("do less at a time, ask for more wall_ms (--timeout S), or {AS_FUNCTION}")
+            format!("do less in one run, request more wall_ms (--timeout S), or {AS_FUNCTION}")
         }
-        _ => "do less at a time, or ask for more wall_ms (--timeout S)".to_owned(),
+        _ => "do less in one run, or request more wall_ms (--timeout S)".to_owned(),
     }
 }
 
 fn memory_message(limits: &Limits) -> String {
-    format!("over the memory limit of {} MiB", limits.memory_bytes / (1024 * 1024))
+    format!("exceeded the memory limit of {} MiB", limits.memory_bytes / (1024 * 1024))
 }
 
 fn signal_name(signal: i32) -> &'static str {
@@ -475,12 +469,12 @@ fn signal_name(signal: i32) -> &'static str {
 /// Why a sandbox could not be spawned, and what to do about it.
 pub(crate) fn spawn_error(error: &SpawnError) -> Error {
     let fault =
-        Error::new(ErrorCode::SandboxUnreachable, format!("no sandbox could be made: {error}"));
+        Error::new(ErrorCode::SandboxUnreachable, format!("cannot start a sandbox: {error}"));
     match error {
         SpawnError::Isolation(_) | SpawnError::Warden(_) => fault.hint(
             "run `belljar doctor`: it prints which isolation layer is missing and how to fix it",
         ),
-        SpawnError::Zygote(_) => fault.hint("`belljar doctor` tries each part by itself"),
+        SpawnError::Zygote(_) => fault.hint("run `belljar doctor`: it checks each part separately"),
         SpawnError::ZygoteGone
         | SpawnError::WardenGone
         | SpawnError::Timeout
@@ -488,7 +482,7 @@ pub(crate) fn spawn_error(error: &SpawnError) -> Error {
         | SpawnError::EndedBeforeReady
         | SpawnError::Io(_)
         | SpawnError::NoSlot => {
-            fault.hint("try again; if it persists, `belljar doctor` may say why").retryable()
+            fault.hint("try again; if the error persists, run `belljar doctor`").retryable()
         }
     }
 }

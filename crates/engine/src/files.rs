@@ -109,7 +109,7 @@ pub(crate) fn file_error(error: &FileError) -> Error {
 }
 
 pub(crate) fn directory_error(error: &io::Error) -> Error {
-    let message = format!("the working directory cannot be reached: {error}");
+    let message = format!("cannot access the working directory: {error}");
     Error::new(ErrorCode::SandboxUnreachable, message)
 }
 

@@ -46,7 +46,7 @@ impl HostSupport {
 
     /// The layers that this host lacks and that an operator may allow to be missing.
     pub fn missing_layers(&self) -> Vec<jail::IsolationLayer> {
-        let missing = |wall: &jail::IsolationLayer| match wall {
+        let missing = |layer: &jail::IsolationLayer| match layer {
             jail::IsolationLayer::Landlock => self.landlock_abi.is_err(),
             jail::IsolationLayer::Seccomp => self.seccomp.is_err(),
         };
@@ -54,11 +54,15 @@ impl HostSupport {
     }
 }
 
-/// Every result names the layers that the operator allowed to be missing.
+/// Returns a warning for each isolation layer that the operator allowed to be missing; every result
+/// has them.
 pub(crate) fn missing_layer_warnings(without: &[jail::IsolationLayer]) -> Vec<Warning> {
-    let missing = |wall: &jail::IsolationLayer| Warning {
+    let warning = |layer: &jail::IsolationLayer| Warning {
         code: "layer.missing".into(),
-        message: format!("this ran without the {} wall, as the operator allowed", wall.name()),
+        message: format!(
+            "this ran without the isolation layer {}, as the operator allowed",
+            layer.name()
+        ),
     };
-    without.iter().map(missing).collect()
+    without.iter().map(warning).collect()
 }

@@ -23,10 +23,10 @@ pub(crate) fn resolve_for_session(
         || request.open_files.is_some_and(|asked| asked != fixed.open_files)
         || request.processes.is_some_and(|asked| asked > fixed.processes);
     if changed {
-        let message = "disk_bytes, disk_inodes and open_files of a session are fixed at its \
-                       start, and processes cannot grow";
+        let message = "disk_bytes, disk_inodes and open_files of a session cannot change, and its \
+                       processes limit cannot be raised";
         return Err(Error::new(ErrorCode::ArgsInvalid, message)
-            .hint("open another session with the limits that are wanted"));
+            .hint("open another session with these limits"));
     }
     let given = |asked: Option<u64>, resolved: u64, of_session: u64| {
         if asked.is_some() { resolved } else { of_session }

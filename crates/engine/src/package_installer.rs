@@ -117,8 +117,10 @@ fn to_install_failure(fault: Error) -> InstallFailure {
 fn parse_requirements(requirements: &[String]) -> Result<Vec<Requirement>, Error> {
     let read = |text: &String| {
         text.parse().map_err(|error: environment::RequirementError| {
-            Error::new(ErrorCode::PackageUnavailable, error.to_string())
-                .hint("name a package of the index, with versions if need be, such as six>=1.16")
+            Error::new(ErrorCode::PackageUnavailable, error.to_string()).hint(
+                "use the name of a package in the index, with optional versions, such as \
+                     six>=1.16",
+            )
         })
     };
     requirements.iter().map(read).collect()
@@ -126,10 +128,11 @@ fn parse_requirements(requirements: &[String]) -> Result<Vec<Requirement>, Error
 
 /// The error for code that was not granted the right to install.
 pub fn install_denied_error() -> Error {
-    let message = "packages can be installed only in the session of an agent whose specification \
+    let message = "packages can only be installed in the session of an agent whose specification \
                    has artifact_repositories in tool_resources.code_execution";
     Error::new(ErrorCode::PackageDenied, message).hint(
-        "open a session with the agent_id of such an agent, or use an environment that has them",
+        "open a session with the agent_id of such an agent, or use an environment that has the \
+         packages",
     )
 }
 
@@ -240,18 +243,23 @@ impl Drop for CancelOnDrop {
 }
 
 fn internal_error(error: &dyn std::error::Error) -> Error {
-    Error::new(ErrorCode::PackageUnavailable, format!("the server could not install it: {error}"))
-        .hint("try again; if it persists, tell the operator")
+    Error::new(
+        ErrorCode::PackageUnavailable,
+        format!("the server could not install the packages: {error}"),
+    )
+    .hint("try again; if the error persists, ask the operator")
 }
 
 fn install_error(error: &InstallError) -> Error {
     let hint = match error {
         InstallError::Unavailable { trouble, .. } => hint_for(*trouble),
         InstallError::NoIndex => {
-            "ask for another environment, or say index = \"pypi\" in its definition"
+            "use another environment, or set index = \"pypi\" in its definition"
         }
-        InstallError::IndexUnreachable { .. } => "try again later, or use what the environment has",
-        InstallError::TooLarge => "install less, or ask for an environment that has the packages",
+        InstallError::IndexUnreachable { .. } => {
+            "try again later, or use the packages of the environment"
+        }
+        InstallError::TooLarge => "install fewer packages, or use an environment that has them",
         InstallError::Build(BuildError::Killed { .. }) => return internal_error(error).retryable(),
         InstallError::Lock(_) | InstallError::Build(_) => return internal_error(error),
     };
@@ -265,20 +273,22 @@ fn install_error(error: &InstallError) -> Error {
 fn hint_for(trouble: ResolutionFailure) -> &'static str {
     match trouble {
         ResolutionFailure::Unknown => {
-            "there is no such package; one is often called otherwise than the module that is imported"
+            "no such package in the index; the name of a package often differs from that of its \
+             module"
         }
-        ResolutionFailure::NoVersion => "there is no such version; ask for another",
+        ResolutionFailure::NoVersion => "no such version; request another one",
         ResolutionFailure::NoWheel => {
-            "it exists as source alone for this Python, and nothing is built from source, because that \
-             would run a program of its author outside of any sandbox; use another version or package"
+            "it has no wheel for this Python, and the server builds nothing from source, because \
+             that would run code of its author outside of any sandbox; use another version or \
+             package"
         }
-        ResolutionFailure::Yanked => "its authors have taken this version back; ask for another",
+        ResolutionFailure::Yanked => "its authors yanked this version; request another one",
         ResolutionFailure::Offline => {
-            "the server may not ask the index; use what the environment has"
+            "the server has no access to the index; use the packages of the environment"
         }
         ResolutionFailure::Conflict => {
-            "what the environment and the session have stays as it is; ask for versions that go with \
-             it, or for another environment"
+            "installed packages of the environment and the session do not change; request \
+             versions that are compatible with them, or use another environment"
         }
     }
 }

@@ -109,17 +109,17 @@ impl EnvironmentContents {
         if self.allowed.as_ref().is_none_or(is_listed) {
             return None;
         }
-        let message = format!("import {module}: it is not among what may be imported here");
+        let message = format!("import {module}: this module is not in the list of allowed imports");
         Some(problem(ErrorCode::ImportDenied, message, "use the standard library instead"))
     }
 
     fn not_built_problem(&self) -> Diagnostic {
         let message = format!(
-            "the environment {} is not built yet, so imports were compared with the names of its \
+            "the environment {} is not built yet; imports were compared with the names of its \
              packages",
             self.name()
         );
-        let hint = Some("build it to know for certain".to_owned());
+        let hint = Some("build the environment for a complete check".to_owned());
         Diagnostic {
             code: ErrorCode::Python(MISSING_MODULE.to_owned()),
             message,
@@ -150,8 +150,9 @@ impl EnvironmentContents {
 pub fn missing_programs_error(environment: &str, programs: &[String]) -> Error {
     let names = programs.join(", ");
     let message = format!("the tool needs {names}, which environment {environment} does not have");
-    Error::new(ErrorCode::ToolUnavailable, message)
-        .hint("install it where sandboxes run, in /usr/bin, or take another environment")
+    Error::new(ErrorCode::ToolUnavailable, message).hint(
+        "install it in /usr/bin of the machine that runs sandboxes, or use another environment",
+    )
 }
 
 impl Engine {

@@ -58,7 +58,7 @@ fn unisolated_warning(command: &Command) -> Option<Warning> {
     (command.session.is_some() && is_tool).then(|| Warning {
         code: TOOL_UNISOLATED.to_owned(),
         message: "unisolated: the tool ran in the interpreter of the session, where earlier code \
-                  can have changed what it returns; call it without a session to be sure"
+                  can have changed its result; call the tool without a session to rule that out"
             .to_owned(),
     })
 }
@@ -107,11 +107,12 @@ fn collect_warnings(ending: &ExitReport, entry: &EntryPoint) -> Vec<Warning> {
         notice(ErrorCode::OutputTooLarge, message);
     }
     if ending.results_dropped > 0 {
-        let message = format!("{} results were too large and were cut", ending.results_dropped);
+        let message =
+            format!("{} results were too large and were truncated", ending.results_dropped);
         notice(ErrorCode::OutputTooLarge, message);
     }
     if ending.alive && ending.oom_kills > 0 {
-        let message = "a process of the code was killed for lack of memory".to_owned();
+        let message = "a process of the code was killed because it ran out of memory".to_owned();
         notice(ErrorCode::MemoryExceeded, message);
     }
     if !ending.installed.is_empty() {
@@ -145,7 +146,7 @@ fn large_value_warning(bytes: usize) -> Option<Warning> {
     (bytes > LARGE_VALUE_BYTES).then(|| Warning {
         code: LARGE.to_owned(),
         message: format!(
-            "the value has {bytes} bytes, and a model that is given it reads them all: return the \
+            "the value has {bytes} bytes, all of which a model has to read; return only the \
              values that are needed"
         ),
     })
@@ -156,7 +157,7 @@ pub(crate) fn add_loss_warning(execution: &mut Execution) {
     execution.warnings.push(Warning {
         code: ErrorCode::SessionLost.to_string(),
         message: format!(
-            "the interpreter has ended: variables and files of the session are gone, and its \
+            "the interpreter has exited: variables and files of the session are lost, and its \
              generation is now {}",
             execution.generation
         ),

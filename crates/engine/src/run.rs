@@ -428,10 +428,13 @@ fn emit_final_events(
 }
 
 fn session_grants_error(id: SandboxId) -> Error {
-    let message = format!("the command has grants of its own, and session {id} has others");
+    let message = format!("the command has its own grants, but session {id} already has grants");
     Error::new(ErrorCode::ArgsInvalid, message).hint("run it in a fresh sandbox")
 }
 
 fn limits_error(error: &std::io::Error) -> Error {
-    Error::new(ErrorCode::SandboxUnreachable, format!("its limits could not be set: {error}"))
+    Error::new(
+        ErrorCode::SandboxUnreachable,
+        format!("cannot set the limits of the sandbox: {error}"),
+    )
 }

@@ -1,5 +1,6 @@
-//! Counts the executions in progress, from admission to the end, so that a shutdown can wait for them
-//! and stop them. Who cancels one has the stop handle of its command: the engine keeps no list.
+//! Counts the executions in progress, from admission to the end, so that a shutdown can wait for
+//! them and stop them. A caller cancels one with the stop handle of its command; the engine keeps
+//! no list.
 
 use sandbox::StopHandle;
 use std::sync::Arc;

@@ -255,7 +255,7 @@ impl LiveSession {
 }
 
 pub(crate) fn not_found_error(id: SandboxId) -> Error {
-    let message = format!("session {id} is not there, or not any more");
+    let message = format!("session {id} does not exist or is closed");
     Error::new(ErrorCode::SessionNotFound, message).hint("open a new one")
 }
 

@@ -285,12 +285,12 @@ impl WritableVolume {
         let fault = self.volume_error(first);
         let others = left_out.len() - 1;
         let more = if others == 0 { String::new() } else { format!(" (and {others} more)") };
-        Some(Error { message: format!("{}: {name}{more} was not kept", fault.message), ..fault })
+        Some(Error { message: format!("{}: {name}{more} was not saved", fault.message), ..fault })
     }
 
     fn volume_error(&self, error: &VolumeFileError) -> Error {
         let fault = volume_file_error(error);
-        Error { message: format!("the volume {:?}: {}", self.name, fault.message), ..fault }
+        Error { message: format!("volume {:?}: {}", self.name, fault.message), ..fault }
     }
 }
 
@@ -339,9 +339,9 @@ impl VolumeMemoryBudget {
         let mut left = self.left();
         *left = left.checked_sub(bytes).ok_or_else(|| {
             let message =
-                format!("there is no memory for another copy of {bytes} bytes of volumes");
+                format!("not enough memory for another copy of volumes with {bytes} bytes");
             Error::new(ErrorCode::CapacityExhausted, message)
-                .hint("close sessions that write to volumes, or give the volumes smaller quotas")
+                .hint("close sessions that write to volumes, or reduce the quotas of the volumes")
         })?;
         Ok(MemoryReservation { budget: Arc::clone(self), bytes })
     }
@@ -358,7 +358,7 @@ fn volume_file_error(error: &VolumeFileError) -> Error {
     match error {
         VolumeFileError::Full { .. } | VolumeFileError::Name(FileError::Full { .. }) => {
             fault(ErrorCode::DiskExceeded)
-                .hint("remove files from the volume, or give it a larger quota")
+                .hint("remove files from the volume, or increase its quota")
         }
         VolumeFileError::NotFound { .. } => fault(ErrorCode::FileNotFound),
         VolumeFileError::Name(_) | VolumeFileError::NameConflict { .. } => {
@@ -405,7 +405,7 @@ impl Engine {
     }
 
     pub(crate) fn volume_base(&self) -> Result<&VolumeBase, Error> {
-        let none = || Error::new(ErrorCode::DatabaseUnavailable, "there are no volumes here");
+        let none = || Error::new(ErrorCode::DatabaseUnavailable, "this server has no volumes");
         self.config.volumes.as_ref().ok_or_else(none)
     }
 }
@@ -424,7 +424,7 @@ impl UnsavedFiles {
     pub(crate) fn report_in(self, execution: &mut Execution) {
         let warnings = self.skipped.into_iter().map(|message| Warning {
             code: ErrorCode::FileUnsupported.to_string(),
-            message: format!("not kept: {message}"),
+            message: format!("not saved: {message}"),
         });
         execution.warnings.extend(warnings);
         let Some(fault) = self.failed else { return };
@@ -440,5 +440,5 @@ impl UnsavedFiles {
 
 fn lost_error() -> Error {
     Error::new(ErrorCode::DatabaseUnavailable, "the session has lost its volumes")
-        .hint("reset the session; what was kept before is there")
+        .hint("reset the session; files that were saved before still exist")
 }

@@ -139,7 +139,7 @@ fn isolate_child(zygote: &Zygote, request: &SpawnRequest, descriptors: ChildDesc
         unsafe { libc::_exit(ISOLATION_FAILED_EXIT) }
     };
     if let Err(error) = isolation::apply(&zygote.plan, &zygote.filter, request, init) {
-        let text = serde_json::json!({"ev": "wall", "wall": error}).to_string();
+        let text = serde_json::json!({"ev": "isolation", "isolation": error}).to_string();
         let mut frame = u32::try_from(text.len()).unwrap_or(0).to_le_bytes().to_vec();
         frame.extend(text.into_bytes());
         // SAFETY: descriptors have been arranged, so that 3 is the channel.

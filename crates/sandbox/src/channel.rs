@@ -557,7 +557,7 @@ mod tests {
                 r#"{"ev":"ready","reseeded":["random"]}"#,
                 r#"{"ev":"result","data":{"text/plain":"\u00e9","n":[1,-2.5e3,null]},"main":true}"#,
                 r#"{"ev":"done","error":{"type":"E","message":"m","traceback":"","syntax":false,"denied":"process"},"exit_code":3}"#,
-                r#"{"ev":"wall","wall":{"step":"Landlock","errno":1}}"#,
+                r#"{"ev":"isolation","isolation":{"step":"Landlock","errno":1}}"#,
                 r#"{"ev":"install","requirements":["six"]}"#,
             ];
             let mut bytes = Vec::new();

@@ -182,7 +182,7 @@ pub struct ReturnedValue {
 struct RawFrame<'a> {
     ev: Option<EventKind>,
     reseeded: Option<&'a str>,
-    wall: Option<&'a str>,
+    isolation: Option<&'a str>,
     data: Option<&'a str>,
     main: Option<bool>,
     dropped: Option<&'a str>,
@@ -202,7 +202,7 @@ struct RawFrame<'a> {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum EventKind {
     Ready,
-    Wall,
+    Isolation,
     Result,
     Unsent,
     Install,
@@ -256,7 +256,7 @@ impl<'a> RawFrame<'a> {
         match name {
             "ev" => self.ev = serde_json::from_str(json)?,
             "reseeded" => self.reseeded = text,
-            "wall" => self.wall = text,
+            "isolation" => self.isolation = text,
             "data" => self.data = text,
             "main" => self.main = serde_json::from_str(json)?,
             "dropped" => self.dropped = text,
@@ -283,9 +283,9 @@ impl<'a> RawFrame<'a> {
             EventKind::Ready => RunnerEvent::Ready {
                 reseeded: parse_part(self.reseeded.take().ok_or_else(missing)?, SMALL_BYTES_MAX)?,
             },
-            EventKind::Wall => {
-                let wall = self.wall.take().ok_or_else(missing)?;
-                RunnerEvent::IsolationFailed(parse_part(wall, SMALL_BYTES_MAX)?)
+            EventKind::Isolation => {
+                let failed = self.isolation.take().ok_or_else(missing)?;
+                RunnerEvent::IsolationFailed(parse_part(failed, SMALL_BYTES_MAX)?)
             }
             EventKind::Result => RunnerEvent::Result {
                 data: parse_result(self.data.take().ok_or_else(missing)?, result_bytes)?,
@@ -343,7 +343,7 @@ impl<'a> RawFrame<'a> {
 
     fn is_empty(&self) -> bool {
         self.reseeded.is_none()
-            && self.wall.is_none()
+            && self.isolation.is_none()
             && self.data.is_none()
             && self.main.is_none()
             && self.dropped.is_none()

@@ -1,4 +1,4 @@
-//! One live sandbox: an interpreter behind its walls, and one execution in it at a time.
+//! One live sandbox: an isolated interpreter, and one execution in it at a time.
 
 mod exchange;
 

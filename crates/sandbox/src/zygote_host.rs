@@ -42,7 +42,7 @@ pub const WARDEN_ARGUMENT: &str = "__warden";
 const ZYGOTE_START_TIMEOUT: Duration = Duration::from_secs(120);
 /// A warden that is told to end does so at once.
 const END_MAX: Duration = Duration::from_secs(5);
-/// A fork and its walls take milliseconds; this says that something is stuck.
+/// A fork and its isolation take milliseconds; a longer time means that something is stuck.
 pub(crate) const SPAWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Address space that a process may reserve beyond its memory limit: the libraries' own
 /// mappings and the arenas of allocators.
@@ -260,7 +260,7 @@ impl ZygoteHost {
         self.control.state()
     }
 
-    /// A new sandbox under the given limits, with every wall raised and nothing run in it.
+    /// A new sandbox under the given limits, with every isolation layer applied and no code run in it.
     pub async fn spawn(
         self: &Arc<Self>,
         limits: &Limits,

@@ -1,5 +1,6 @@
-//! Whom code may talk to. Rules list hosts, integrations are made of rules, specifications and
-//! requests name integrations, and the rights of whoever the code runs as say whether they hold.
+//! Network access of code. Rules list hosts, integrations combine rules, specifications and
+//! requests name integrations, and the rights of the principal that the code runs as decide whether
+//! they apply.
 
 mod access;
 mod credentials;
@@ -27,8 +28,8 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Beside the records: the key and the certificate by which hosts of credentials are impersonated to
-/// code, and the certificates that code trusts.
+/// Directory beside the records, with the key and the certificate for intercepted TLS of hosts with
+/// credentials, and the certificates that code trusts.
 const CA: &str = "ca";
 const TRUSTED: &str = "trusted.pem";
 
@@ -36,13 +37,13 @@ const TRUSTED: &str = "trusted.pem";
 pub enum ProxyError {
     #[error("{0}")]
     Ca(#[from] egress::CaError),
-    #[error("TLS cannot be spoken: {0}")]
+    #[error("cannot configure TLS: {0}")]
     Tls(#[from] egress::TlsError),
-    #[error("the certificates that code trusts cannot be written to {path}: {cause}")]
+    #[error("cannot write the certificates that code trusts to {path}: {cause}")]
     Trusted { path: PathBuf, cause: std::io::Error },
 }
 
-/// The proxy of all sandboxes, and a file with the certificates that code has to trust.
+/// Creates the proxy of all sandboxes, and a file with the certificates that code must trust.
 pub(crate) fn new_proxy(config: &Config) -> Result<(Proxy, PathBuf), ProxyError> {
     let directory = config.data.join(CA);
     fs::DirBuilder::new()
@@ -61,7 +62,8 @@ pub(crate) fn new_proxy(config: &Config) -> Result<(Proxy, PathBuf), ProxyError>
     Ok((proxy, path))
 }
 
-/// Whoever reads it meanwhile has the old one or the new one. Every sandbox reads it.
+/// Replaces a file atomically, because every sandbox reads it: a concurrent reader gets either the
+/// old or the new content.
 fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, content)?;
@@ -69,5 +71,5 @@ fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(new, path)
 }
 
-/// Of one workspace, of rules and of integrations each.
+/// Maximum number of rules in a workspace, and of integrations.
 const OBJECTS_MAX: u64 = 1_000;

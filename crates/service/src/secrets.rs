@@ -1,9 +1,10 @@
-//! Secrets: values that are written and never read again, but by the code or the host that they are
-//! for.
+//! Secrets: values that are written and never returned. Only the code or the host that a value is
+//! for receives it.
 //!
-//! A value was given for one place. Whoever changes the place gives the value again, so that nobody
-//! can send elsewhere what they do not know. The place is the owner's to change: whoever sets the next
-//! value does not look at it again. A secret of one's own is nobody else's to use or change.
+//! A value is encrypted for one target. A caller that changes the target must send the value again,
+//! so that a caller cannot redirect a value that it does not know. Only the owner of a secret may
+//! change its target, because a principal that later sets a new value does not check the target
+//! again. No other principal can use or change a personal secret.
 
 mod injection;
 mod rotation;
@@ -36,30 +37,30 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use vault::{Plaintext, SealError, Vault};
 
-/// Of one workspace: all that code may use is read when it runs.
+/// Maximum number of secrets in a workspace: all secrets that code may use are read when it runs.
 const SECRETS_MAX: u64 = 1_000;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretRequest {
     pub name: String,
-    /// Nobody is shown it again.
+    /// Never returned.
     #[schema(value_type = String)]
     pub value: Plaintext,
-    /// How code uses it; as a variable of the secret's name if absent.
+    /// How code uses the secret; by default as a variable with the name of the secret.
     #[serde(default, deserialize_with = "object")]
     pub inject: SecretInjectionRequest,
-    /// `workspace` if absent.
+    /// Default `workspace`.
     #[serde(default)]
     pub scope: SecretScope,
     pub comment: Option<String>,
 }
 
-/// What is absent stays as it is.
+/// Absent fields stay unchanged.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretChange {
-    /// Another one needs OWNERSHIP, and with another place the value is needed again.
+    /// A change requires OWNERSHIP, and a change of the target requires the value again.
     #[serde(default, deserialize_with = "object")]
     pub inject: SecretInjectionRequest,
     #[schema(value_type = Option<String>)]
@@ -70,12 +71,12 @@ pub struct SecretChange {
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretValue {
-    /// Nobody is shown it again.
+    /// Never returned.
     #[schema(value_type = String)]
     pub value: Plaintext,
 }
 
-/// A secret without its value, and what its owner should know.
+/// A secret without its value, and warnings for its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SecretView {
     #[serde(flatten)]
@@ -243,7 +244,8 @@ impl Service {
         deleted.await?
     }
 
-    /// An owner of the workspace, who may everything else, changes nobody's own.
+    /// Refuses a change of a personal secret by any other principal, even by an owner of the
+    /// workspace.
     fn modifiable_secret(&self, caller: &Caller, id: SecretId) -> Result<Secret, RequestError> {
         let (secret, object) = (self.secret(caller, id)?, ObjectRef::Secret(id));
         self.require_privilege(caller, Privilege::Modify, object)?;
@@ -253,8 +255,8 @@ impl Service {
         Ok(secret)
     }
 
-    /// A secret opens its host. Inside of the operator's network that is a matter of those who make
-    /// rules, also where the secret is somebody's own.
+    /// A secret allows access to its host. For an address in the operator's network this requires
+    /// ownership of the workspace, as for network rules, also for a personal secret.
     fn check_destination(
         &self,
         caller: &Caller,
@@ -267,7 +269,7 @@ impl Service {
         self.require_privilege(caller, Privilege::Ownership, all).map(drop)
     }
 
-    /// Warns whoever has a credential of their own for a host that it does not open to them.
+    /// Warns the owner of a personal credential whose host it does not allow.
     fn with_host_warning(
         &self,
         caller: &Caller,
@@ -278,8 +280,9 @@ impl Service {
             && !self.opens_host(caller.workspace, caller.id(), &secret)?
         {
             let message = format!(
-                "code does not reach {} by this: a secret of one's own opens its host for those who have \
-                 MODIFY on the workspace, and for others an integration that they may use has to",
+                "this secret does not allow access to {}: a personal secret allows its host only \
+                 for principals with MODIFY on the workspace; use an integration that allows the \
+                 host",
                 target.origin()
             );
             warnings.push(Warning { code: "secret.host_closed".to_owned(), message });
@@ -287,13 +290,14 @@ impl Service {
         Ok(SecretView { secret, warnings })
     }
 
-    /// Held until what is sealed with it is kept: no new key comes in between.
+    /// Held until the encrypted value is stored, so that the key cannot be rotated in between.
     pub(crate) async fn lock_vault_for_sealing(&self) -> OwnedRwLockReadGuard<Vault> {
         Arc::clone(&self.vault).read_owned().await
     }
 }
 
-/// `set_by` is there if a new value was given, without which the place of the secret cannot change.
+/// `set_by` is present if a new value was sent. Without one, the target of the secret cannot
+/// change.
 fn apply_change(
     secret: Secret,
     inject: Option<SecretInjection>,
@@ -326,15 +330,18 @@ fn check_change(
         }
         None => Err(invalid_field(
             "/value",
-            "is needed again: it was given for another place, and goes nowhere else",
+            "is required, because the target changes: a value is only sent to the target that it \
+             was set for",
         )),
     }
 }
 
 fn place_is_owners(object: ObjectRef) -> RequestError {
     let mut refused = missing_privilege(Privilege::Ownership, object);
-    refused.error.message =
-        format!("{}; MODIFY sets its value, and not where the value goes", refused.error.message);
+    refused.error.message = format!(
+        "{}; MODIFY allows setting the value, but not changing its target",
+        refused.error.message
+    );
     refused
 }
 
@@ -348,7 +355,7 @@ fn write_change(
     tx.append_audit_entry(entry).map(drop)
 }
 
-/// Keeps the value, and nobody can read it there.
+/// Encrypts and stores the value.
 fn seal(
     tx: &Tx<'_>,
     vault: &Vault,
@@ -385,18 +392,18 @@ fn secret_view(
     };
     if value.is_some_and(|it| it.reveal().len() < REDACTED_BYTES_MIN) {
         let where_from = match secret.exposed {
-            true => "what code prints",
-            false => "what its host answers: code may read it there",
+            true => "the output of code",
+            false => "responses of its host, where code may read it",
         };
         let message = format!(
-            "a value of less than {REDACTED_BYTES_MIN} bytes is not taken out of {where_from}"
+            "a value of less than {REDACTED_BYTES_MIN} bytes is not redacted in {where_from}"
         );
         warn("secret.not_redacted", message);
     }
     if secret.exposed && !tx.is_allowed_secret(workspace, &secret.name)? {
         let message = format!(
-            "code has this variable if it leaves by an integration whose `allowed_secrets` has {:?}, \
-             and there is none yet",
+            "code has this variable if it uses an integration with {:?} in `allowed_secrets`, and \
+             no integration has that yet",
             secret.name
         );
         warn("secret.not_allowed", message);

@@ -163,7 +163,7 @@ async fn watch(remote: &Remote) -> Result<(), CliError> {
         if remote.json {
             print_record(&terminal::for_stdout(&data))?;
         } else if let Ok(mut approval) = serde_json::from_str::<Value>(&data) {
-            // Each time, since there may be new principals.
+            // Read each time, since there may be new principals.
             remote.replace_ids(std::slice::from_mut(&mut approval), PRINCIPAL_FIELDS).await?;
             print_record(&display::format_row(&approval, COLUMNS))?;
         }

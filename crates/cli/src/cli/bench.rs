@@ -72,7 +72,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 
 async fn measure(args: Args) -> Result<Vec<Figure>, CliError> {
     let environment = args.engine.environment().to_owned();
-    // Without waiting sandboxes, so that what is fresh is fresh; with them, for what is not.
+    // One engine keeps no sandboxes ready, to measure fresh starts; the other one does.
     let fresh = engine::Config { pool_ready: 0, ..args.engine.service_config()? };
     let pooled = engine::Config { pool_ready: measure::POOL, ..args.engine.service_config()? };
     let (fresh, _) = local_engine::start(fresh, &environment).await?;

@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Besides what the code has made: how a trace is asked for, and what its file is called.
+/// The formats of the trace, and the file name of each, besides the files of the code.
 const TRACE_FORMATS: [(&str, &str); 2] = [("html", "report.html"), ("ipynb", "run.ipynb")];
 const SCRIPT: &str = "script.yaml";
 
@@ -121,7 +121,7 @@ impl Example {
         self.data.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes))
     }
 
-    /// The agent with its tools, in a service that has nothing yet.
+    /// Creates the agent with its tools in an empty service.
     async fn set_up(&self, client: &ApiClient) -> Result<(), CliError> {
         let agent = json!({"name": self.name, "specification": self.specification});
         client.json(ApiRequest::post(ResourceKind::Agent.path()).json(&agent)).await?;

@@ -25,7 +25,7 @@ pub(super) fn print_table(items: &[Value], columns: &[Column]) -> Result<(), Cli
     print_record(&align_columns(&rows))
 }
 
-/// One thing of a table that has no end.
+/// One row of a table that is printed while it grows.
 pub(super) fn format_row(item: &Value, columns: &[Column]) -> String {
     format_cells(item, columns).join("  ")
 }
@@ -34,7 +34,7 @@ fn format_cells(item: &Value, columns: &[Column]) -> Vec<String> {
     columns.iter().map(|(_, pointer)| format_cell(item.pointer(pointer))).collect()
 }
 
-/// Each column as wide as its longest cell, those with nothing in them left out.
+/// Pads each column to its longest cell, and omits empty columns.
 pub(super) fn align_columns(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
@@ -50,7 +50,7 @@ pub(super) fn align_columns(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// On one line, and not longer than people read.
+/// A value on one line, shortened to a readable length.
 fn format_cell(value: Option<&Value>) -> String {
     let text = match value {
         None | Some(Value::Null) => "-".to_owned(),
@@ -67,7 +67,7 @@ fn format_cell(value: Option<&Value>) -> String {
     line.chars().take(CELL_CHARS_MAX - 1).chain(['…']).collect()
 }
 
-/// One thing: a line for each field, and below its name what takes more than one.
+/// Prints one object: a line for each field, and longer values below the name of their field.
 pub(super) fn print_fields(value: &Value) -> Result<(), CliError> {
     let mut lines = Vec::new();
     match value {

@@ -51,7 +51,7 @@ pub(super) struct LocalDataArgs {
 }
 
 fn parse_layer(name: &str) -> Result<IsolationLayer, String> {
-    let known = IsolationLayer::ALL.into_iter().find(|wall| wall.name() == name);
+    let known = IsolationLayer::ALL.into_iter().find(|layer| layer.name() == name);
     known.ok_or_else(|| {
         let names = IsolationLayer::ALL.map(IsolationLayer::name).join(", ");
         format!("only these layers are optional: {names}")
@@ -139,7 +139,7 @@ impl LocalDataArgs {
     }
 }
 
-/// This program, by a name that stays right when the file is replaced while it runs.
+/// The path of this program, which stays valid if the file is replaced while it runs.
 fn helper_program() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }

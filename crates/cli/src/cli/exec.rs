@@ -14,7 +14,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Read from a terminal or a pipe: more than the engine accepts, so that it can say so.
+/// More than the engine accepts, so that the engine reports the error.
 const STDIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, clap::Args)]
@@ -101,7 +101,7 @@ fn body(args: &Args, entry: &EntryPoint) -> Result<Value, CliError> {
     }))
 }
 
-/// Everything that can be wrong with the request is found here, before anything is started.
+/// Validates the whole request before anything is started.
 fn command(args: &Args, entry: EntryPoint) -> Result<Command, CliError> {
     Ok(Command {
         files: args.request.files()?,

@@ -1,4 +1,4 @@
-//! Images among the results: announced on the terminal, and kept until they are saved.
+//! Images among the results: announced on the terminal, and held in memory until they are saved.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -16,14 +16,14 @@ pub(super) struct Image {
     pub(super) content: Vec<u8>,
 }
 
-/// The first form of a result that is an image we know.
+/// The first representation of a result that is a supported image.
 pub(super) fn image_of(event: &Event) -> Option<Image> {
     let Event::Result(result) = event else {
         return None;
     };
     [PNG, JPEG, SVG].into_iter().find_map(|mime| {
         let text = result.data.get(mime)?.as_str()?;
-        // Base64 for bytes; an SVG is text, and travels as it is.
+        // Images are base64-encoded, except SVG, which is text.
         let content = match mime {
             SVG => text.as_bytes().to_vec(),
             _ => BASE64_STANDARD.decode(text.trim()).ok()?,
@@ -33,7 +33,7 @@ pub(super) fn image_of(event: &Event) -> Option<Image> {
 }
 
 impl Image {
-    /// The first name of its kind that is not taken in a directory.
+    /// The first unused file name for an image in a directory.
     pub(super) fn free_name_in(&self, directory: &Path) -> PathBuf {
         let ending = match self.mime {
             JPEG => "jpg",
@@ -44,7 +44,7 @@ impl Image {
         names.find(|name| !name.exists()).unwrap_or_default()
     }
 
-    /// Width and height as the header of a PNG has them; only shown, never relied on.
+    /// Width and height from the header of a PNG. For display only, because code controls them.
     fn size(&self) -> Option<(u32, u32)> {
         let header = self.content.strip_prefix(b"\x89PNG\r\n\x1a\n")?.get(8..16)?;
         let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);

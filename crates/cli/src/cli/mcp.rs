@@ -1,5 +1,5 @@
-//! `belljar mcp`: an MCP server on standard input and output, with an engine of its own or in front
-//! of a server. Standard output has the protocol and nothing else.
+//! `belljar mcp`: an MCP server on standard input and output, with an embedded engine or as a
+//! bridge to a server. Standard output contains only the protocol.
 
 mod bridge;
 mod local;

@@ -29,7 +29,7 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// A variable may be meant for other commands, so that it is no mistake.
+    /// A warning and not an error, because the variable may be meant for other commands.
     pub(super) fn warn_if_server(&self) {
         if self.model.is_some() {
             eprintln!(

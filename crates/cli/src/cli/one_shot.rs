@@ -33,7 +33,7 @@ impl OutcomeArgs {
     }
 }
 
-/// What standard output is for.
+/// The content of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StdoutUse {
     /// Output and results of the code.

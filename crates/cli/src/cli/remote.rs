@@ -95,7 +95,7 @@ impl RemoteArgs {
         self.server.connect()
     }
 
-    /// Does something with the server, and shows what came of it.
+    /// Connects to the server and runs `work`.
     pub(super) fn run(
         &self,
         work: impl AsyncFnOnce(&Remote) -> Result<(), CliError>,
@@ -212,7 +212,7 @@ impl Remote {
     }
 }
 
-/// Easy to read on a terminal, and one line for a program.
+/// Prints JSON, indented on a terminal and on one line otherwise.
 pub(super) fn print_json(value: &Value) -> Result<(), CliError> {
     let pretty = std::io::stdout().is_terminal().then(|| serde_json::to_string_pretty(value).ok());
     let text = pretty.flatten().unwrap_or_else(|| value.to_string());

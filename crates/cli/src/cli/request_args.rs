@@ -29,7 +29,7 @@ impl RequestArgs {
         self.files.iter().map(|path| read_input(path)).collect()
     }
 
-    /// The files as a server takes them.
+    /// The files in the form of the API.
     pub(super) fn file_inputs_json(&self) -> Result<Vec<Value>, CliError> {
         let encoded = |InputFile { name, content }: InputFile| {
             let mut bytes = Vec::new();

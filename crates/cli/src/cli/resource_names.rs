@@ -62,7 +62,7 @@ impl ResourceKind {
         }
     }
 
-    /// A session is known by the key of its conversation, and its name is only shown.
+    /// A session is found by the key of its conversation; its name is only displayed.
     fn display_name(self, item: &Value) -> Option<(String, String)> {
         let (id, name) = if self == Self::Session { ("sandbox_id", "key") } else { ("id", "name") };
         Some((item[id].as_str()?.to_owned(), item[name].as_str()?.to_owned()))
@@ -88,7 +88,7 @@ impl ApiClient {
         if given.parse::<Uuid>().is_ok() {
             return Ok(given.to_owned());
         }
-        // The sessions of a server are many, and those of a conversation few.
+        // Filter by key, because a server has many sessions and a conversation only a few.
         let of_key = [("key".to_owned(), given.to_owned())];
         let query = if noun == ResourceKind::Session { &of_key[..] } else { &[] };
         let names = self.query_names(noun, query).await?;

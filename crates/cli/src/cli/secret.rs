@@ -275,7 +275,7 @@ async fn show_all(remote: &Remote, list: ListArgs) -> Result<(), CliError> {
     remote.table(secrets, COLUMNS)
 }
 
-/// In a few words.
+/// A short description of how code uses a secret.
 fn describe_use(secret: &Value) -> String {
     let inject = &secret["inject"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -9,7 +9,7 @@ mod options;
 mod telemetry;
 #[cfg_attr(not(feature = "otlp"), path = "serve/no_traces.rs")]
 mod traces;
-// Its refusal is tested in both kinds of build.
+// Compiled for its test, so that the error is tested in both kinds of build.
 #[cfg(all(test, feature = "otlp"))]
 mod no_traces;
 

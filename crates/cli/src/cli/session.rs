@@ -110,7 +110,7 @@ struct PromptSession {
     engine: Arc<Engine>,
     id: SandboxId,
     environment: String,
-    /// Of the last cell that showed any.
+    /// The images of the last cell that displayed any.
     images: Vec<Image>,
 }
 

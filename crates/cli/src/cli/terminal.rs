@@ -9,11 +9,11 @@ use std::io::{self, IsTerminal, Write};
 use types::{DisplayData, ErrorCode, Event, Execution, OutputStream, Round, Warning};
 
 const ESCAPE: char = '\x1b';
-/// More than any real sequence of colours has.
+/// Longer than any real colour sequence.
 const COLOUR_BYTES_MAX: usize = 64;
 const RESET: &str = "\x1b[0m";
 
-/// Where the text of one execution is shown.
+/// The terminal output of one execution.
 #[derive(Debug)]
 pub(super) struct TerminalOutput {
     stdout: SanitizedWriter<io::Stdout>,
@@ -28,7 +28,7 @@ impl TerminalOutput {
         }
     }
 
-    /// Shows what happens while the code runs.
+    /// Displays the events of running code.
     pub(super) fn show_event(&mut self, event: &Event) {
         match event {
             Event::Output(piece) => match piece.stream {
@@ -80,7 +80,7 @@ impl TerminalOutput {
         round.error.iter().for_each(|error| self.print_note(&format!("failed: {error}")));
     }
 
-    /// Shows what happens while a tool runs, of which standard output is for the value alone.
+    /// Displays the events of a running tool, with standard output reserved for its value.
     pub(super) fn show_log_event(&mut self, event: &Event) {
         if let Event::Output(piece) = event {
             self.stderr.show(&piece.text);
@@ -110,18 +110,18 @@ impl TerminalOutput {
         }
     }
 
-    /// Why a part of the output is missing: a full disk behind a redirection, for one.
+    /// Why a part of the output is missing, such as a full disk behind a redirection.
     pub(super) fn write_error(&self) -> Option<&io::Error> {
         self.stdout.write_error.as_ref()
     }
 
-    /// Leaves the last line of output alone, which a prompt would write over on a terminal.
+    /// Ends an incomplete last line, which a prompt on a terminal would overwrite.
     pub(super) fn end_line(&mut self) {
         self.stdout.end_line();
         self.stderr.end_line();
     }
 
-    /// A line on standard error.
+    /// Prints a line on standard error.
     pub(super) fn print_note(&mut self, line: &str) {
         self.stderr.show(line);
         self.stderr.finish();
@@ -130,7 +130,7 @@ impl TerminalOutput {
     }
 }
 
-/// The text form of a result, which every result of the runner has.
+/// The text representation, which every result of the runner has.
 pub(super) fn plain_text(result: &DisplayData) -> Option<&str> {
     result.data.get("text/plain").and_then(|text| text.as_str())
 }
@@ -160,7 +160,7 @@ impl<W: Write + IsTerminal> SanitizedWriter<W> {
         self.write(clean.as_deref().unwrap_or(text));
     }
 
-    /// Ends what the last piece may have begun.
+    /// Ends a sequence that the last chunk may have started.
     fn finish(&mut self) {
         let rest = self.sanitizer.as_mut().map(TerminalSanitizer::finish);
         self.write(&rest.unwrap_or_default());
@@ -191,12 +191,12 @@ pub(super) fn sanitize_plain(text: &str) -> String {
     plain
 }
 
-/// A whole text, as it can be shown on standard error.
+/// A complete text, safe for standard error.
 pub(super) fn for_stderr(text: &str) -> String {
     if io::stderr().is_terminal() { sanitize(text) } else { text.to_owned() }
 }
 
-/// A whole text, as it can be shown on standard output.
+/// A complete text, safe for standard output.
 pub(super) fn for_stdout(text: &str) -> String {
     if io::stdout().is_terminal() { sanitize(text) } else { text.to_owned() }
 }
@@ -208,10 +208,10 @@ fn sanitize(text: &str) -> String {
     clean
 }
 
-/// Remembers what a piece ended with, since pieces may be cut anywhere.
+/// Holds the end of a chunk, since chunks may be cut anywhere.
 #[derive(Debug, Default)]
 struct TerminalSanitizer {
-    /// The beginning of what may become a sequence of colours, or a carriage return.
+    /// The start of a possible colour sequence, or a carriage return.
     held: String,
     coloured: bool,
 }
@@ -251,10 +251,11 @@ impl TerminalSanitizer {
         }
     }
 
-    /// What was held did not become what it might have.
+    /// Releases held characters that did not become a colour sequence.
     fn flush_held(&mut self, clean: &mut String) {
         for character in std::mem::take(&mut self.held).chars() {
-            // Progress bars go back to write over their line; here each state has its own.
+            // Progress bars use carriage returns to overwrite their line; here each state gets its
+            // own line.
             let character = if character == '\r' { '\n' } else { character };
             push_visible(character, clean);
         }
@@ -275,22 +276,22 @@ fn push_visible(character: char, clean: &mut String) {
         '\n' | '\t' => clean.push(character),
         _ if !is_unsafe_char(character) => clean.push(character),
         '\0'..='\x7f' => clean.push_str(&format!("\\x{:02x}", u32::from(character))),
-        // As in JSON, so that a record shown on a terminal can still be read as one.
+        // Escaped as in JSON, so that a record on a terminal is still valid JSON.
         '\u{80}'..='\u{ffff}' => clean.push_str(&format!("\\u{:04x}", u32::from(character))),
         _ => clean.push_str(&format!("\\U{:08x}", u32::from(character))),
     }
 }
 
-/// Whether a character does something to a terminal, or to how the text around it reads. The two
-/// joiners stay: emoji and several scripts are made with them.
+/// Whether a character controls the terminal, or changes how the text around it reads. The two
+/// joiners are allowed, because emoji and several scripts need them.
 fn is_unsafe_char(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}'
             | '\u{200f}' | '\u{feff}'
-            // Letters that are blank, and may stand in names of Python.
+            // Blank letters, which are valid in Python names.
             | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
-            // Line ends that are none, embeddings, overrides, isolates and invisible operators.
+            // Unusual line ends, embeddings, overrides, isolates and invisible operators.
             | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
             // Annotations, and letters that are invisible to people but not to models.
             | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')

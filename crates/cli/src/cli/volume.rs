@@ -1,4 +1,4 @@
-//! `belljar volume`: directories of a server that outlive sessions.
+//! `belljar volume`: manages directories of a server that outlive sessions.
 
 use super::CliError;
 use super::display::Column;

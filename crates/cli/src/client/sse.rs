@@ -1,4 +1,4 @@
-//! A stream of events (SSE), one after the other.
+//! Reads a stream of server-sent events (SSE).
 
 use super::{ClientError, read_error};
 use reqwest::Response;
@@ -11,7 +11,7 @@ pub(crate) struct EventStream {
     response: Response,
     /// Received bytes that are not yet a complete event.
     buffer: Vec<u8>,
-    /// How much of it has no end of an event in it, so that a long one is not searched twice.
+    /// The number of bytes that were already searched for the end of an event.
     searched: usize,
 }
 
@@ -56,7 +56,7 @@ fn end_of_event(held: &[u8], from: usize) -> Option<usize> {
     Some(from + at + 2)
 }
 
-/// Of its lines, those with data; an event without any only keeps the line alive.
+/// The data lines of an event. An event without data only keeps the connection alive.
 fn event_data(event: &[u8]) -> Option<String> {
     let event = String::from_utf8_lossy(event);
     let lines: Vec<&str> = event

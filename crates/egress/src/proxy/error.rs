@@ -24,21 +24,21 @@ pub(super) type ProxyBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 /// Why a request is ambiguous or malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MalformedRequest {
-    #[error("this is a proxy; ask it with CONNECT, or with the whole URL")]
+    #[error("this is a proxy; use CONNECT or an absolute URL")]
     NotAProxyRequest,
-    #[error("only http is asked for by its URL; use CONNECT for anything else")]
+    #[error("absolute URLs must be http; use CONNECT for all other schemes")]
     UnsupportedScheme,
-    #[error("a user name in a URL is not sent")]
+    #[error("the URL must not contain a user name")]
     Userinfo,
     #[error("CONNECT needs a host and a port")]
     MissingPort,
     #[error("{0}")]
     Destination(#[from] DestinationError),
-    #[error("a request has one Host")]
+    #[error("a request must have exactly one Host header")]
     HostCount,
-    #[error("Host is another than the one that was asked for")]
+    #[error("the Host header does not match the requested host")]
     HostMismatch,
-    #[error("the head of the request cannot be read as HTTP/1.1")]
+    #[error("the request head is not valid HTTP/1.1")]
     InvalidHead,
 }
 
@@ -46,19 +46,15 @@ pub(super) enum MalformedRequest {
 pub(super) enum EgressError {
     #[error("{0}")]
     Malformed(#[from] MalformedRequest),
-    #[error("this session has {0} connections, which is the most at once")]
+    #[error("this session has {0} connections, the maximum")]
     SandboxBusy(usize),
-    #[error(
-        "all sandboxes of this server have {0} connections, which is the most at once; try later"
-    )]
+    #[error("the sandboxes of this server have {0} connections, the maximum; try later")]
     ProxyBusy(usize),
-    #[error(
-        "the sandboxes of this workspace have {0} connections, which is the most at once; try later"
-    )]
+    #[error("the sandboxes of this workspace have {0} connections, the maximum; try later")]
     WorkspaceBusy(usize),
     #[error(
-        "{to} would be sent one of {count} secrets of {bytes} bytes in total; at most {count_max} of \
-         {bytes_max} bytes can be for one host"
+        "{to} has {count} secrets with {bytes} bytes in total; the maximum for one host is \
+         {count_max} secrets with {bytes_max} bytes"
     )]
     TooManySecrets {
         to: Destination,
@@ -67,72 +63,71 @@ pub(super) enum EgressError {
         count_max: usize,
         bytes_max: usize,
     },
-    #[error("{0} cannot be asked now: too many different secrets are in use; try later")]
+    #[error("{0} is temporarily unavailable: too many different secrets are in use; try later")]
     RedactionBusy(Destination),
     /// The cause is for the log only.
-    #[error("what is open to this session cannot be told now")]
+    #[error("network policy is temporarily unavailable")]
     PolicyUnavailable { why: String },
 
     #[error(
-        "{to} is not opened by any integration of this session; list one that has it under {named_in}"
+        "{to} is not allowed by any integration of this session; add one that allows it to \
+         {named_in}"
     )]
     NotAllowed { to: Destination, named_in: IntegrationsField },
-    #[error("{to} is not opened: the integration {integration} is switched off")]
+    #[error("{to} is not allowed: integration {integration} is disabled")]
     IntegrationDisabled { to: Destination, integration: String },
-    #[error("{0} is opened by a secret, for https and nothing else")]
+    #[error("{0} is allowed by a secret, and only over https")]
     HttpsRequired(Destination),
     #[error(
-        "{to} has an address that is not public ({reason}); a network rule has to name that address \
-         as well, as ADDRESS:{}",
+        "{to} has an address that is not public ({reason}); a network rule must also list the \
+         address, as ADDRESS:{}",
         .to.port()
     )]
     PrivateAddressNotListed { to: Destination, reason: NonPublicAddress },
-    #[error("{to} has an address that is never opened ({reason})")]
+    #[error("{to} has an address that is never allowed ({reason})")]
     AddressForbidden { to: Destination, reason: NonPublicAddress },
-    #[error("{0} is public, and gets no secret over plain http")]
+    #[error("{0} is public; secrets are not sent to it over plain http")]
     SecretOverPlainHttp(Destination),
-    #[error("the client says another name in its TLS greeting than {0}, or none")]
+    #[error("TLS server name (SNI) is missing or is not {0}")]
     SniMismatch(Destination),
-    #[error("the client did not speak TLS with the proxy, which stands in for {0}")]
+    #[error("the client sent no valid TLS to the proxy, which terminates TLS for {0}")]
     TlsRequired(Destination),
     #[error("{0}")]
     LimitReached(TrafficLimit),
 
-    #[error("the secret `{0}` has characters that no header can have")]
+    #[error("the secret `{0}` has characters that are invalid in a header")]
     InvalidSecretValue(String),
     #[error("{0} cannot be resolved")]
     Unresolved(Destination),
-    #[error("{0} cannot be resolved now: too many names are being asked for; try later")]
+    #[error("{0} cannot be resolved: too many concurrent name lookups; try later")]
     LookupsBusy(Destination),
-    #[error("{to} cannot be reached: {}", connect_error_text(.source))]
+    #[error("cannot connect to {to}: {}", connect_error_text(.source))]
     Unreachable { to: Destination, source: io::Error },
-    #[error("{0} did not answer in time")]
+    #[error("{0} did not respond in time")]
     ConnectTimeout(Destination),
     #[error("{to} is not trusted: its certificate {}", certificate_error_text(.reason))]
     Certificate { to: Destination, reason: CertificateError },
-    #[error("{to} does not speak TLS as it should")]
+    #[error("TLS handshake with {to} failed")]
     Tls { to: Destination, source: io::Error },
-    #[error("{to} gave no answer that can be read")]
+    #[error("{to} sent an invalid response")]
     InvalidResponse { to: Destination, source: hyper::Error },
-    #[error("{0} changed the protocol without being asked")]
+    #[error("{0} switched protocols without a request to do so")]
     UnexpectedUpgrade(Destination),
     #[error(
-        "{0} answered with an encoding that it was not asked for, in which the secret that it \
-         got cannot be looked for"
+        "{0} sent a response with an encoding that was not requested, in which its secret cannot \
+         be redacted"
     )]
     UnexpectedEncoding(Destination),
-    #[error(
-        "{to} said over a WebSocket what {why}, in which the secret that it got cannot be looked for"
-    )]
+    #[error("{to} sent a WebSocket frame that {why}, in which its secret cannot be redacted")]
     InvalidFrame { to: Destination, why: FrameError },
-    #[error("{to} gave no answer: {bound}")]
+    #[error("no response from {to}: {bound}")]
     IdleTimeout { to: Destination, bound: TrafficLimit },
-    #[error("the body of a request to {0} cannot be read to its end")]
+    #[error("the body of a request to {0} is incomplete")]
     RequestBody(Destination),
     /// The client has disconnected.
-    #[error("the client or its sandbox ended before {0} had answered a request")]
+    #[error("the client disconnected or its sandbox ended before {0} responded")]
     Aborted(Destination),
-    #[error("the proxy cannot stand in for this host")]
+    #[error("the proxy cannot terminate TLS for this host")]
     Interception(#[from] CaError),
 }
 
@@ -249,10 +244,10 @@ pub(super) fn text_body(text: impl Into<Bytes>) -> ProxyBody {
 
 fn connect_error_text(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => "the connection is refused",
-        io::ErrorKind::ConnectionReset => "the connection is reset",
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "there is no route",
-        _ => "the connection fails",
+        io::ErrorKind::ConnectionRefused => "connection refused",
+        io::ErrorKind::ConnectionReset => "connection reset",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "no route to host",
+        _ => "connection failed",
     }
 }
 
@@ -265,7 +260,7 @@ fn certificate_error_text(error: &CertificateError) -> &'static str {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "is for another name"
         }
-        CertificateError::UnknownIssuer => "is signed by nobody who is trusted",
+        CertificateError::UnknownIssuer => "has an unknown issuer",
         CertificateError::Revoked => "is revoked",
         _ => "is not valid",
     }

@@ -15,11 +15,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TrafficLimit {
-    #[error("there was silence for {0} seconds")]
+    #[error("no data for {0} seconds")]
     Idle(u64),
-    #[error("this session has sent {0} bytes, which is the most")]
+    #[error("this session has sent {0} bytes, the maximum")]
     Up(u64),
-    #[error("this session has received {0} bytes, which is the most")]
+    #[error("this session has received {0} bytes, the maximum")]
     Down(u64),
 }
 

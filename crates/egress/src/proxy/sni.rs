@@ -47,7 +47,7 @@ enum ClientHelloState {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("another name is in the greeting than the tunnel is for")]
+#[error("TLS server name (SNI) is not the host of the tunnel")]
 struct SniMismatch;
 
 impl<S: AsyncRead + Unpin> SniGuard<S> {

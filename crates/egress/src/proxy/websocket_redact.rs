@@ -33,17 +33,17 @@ const PENDING_BYTES_MAX: usize = 64 * 1024;
 /// Why a host's data is not forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameError {
-    #[error("is of an extension that nobody asked for")]
+    #[error("uses an extension that was not negotiated")]
     Extension,
-    #[error("is masked, as only clients do it")]
+    #[error("is masked, which only clients may do")]
     Masked,
-    #[error("is of a kind that there is not")]
+    #[error("has an unknown opcode")]
     Kind,
-    #[error("has a length that it cannot have")]
+    #[error("has an invalid length")]
     Length,
-    #[error("is not the next part of its message")]
+    #[error("is out of order in its message")]
     Order,
-    #[error("is one of too many inside of a message")]
+    #[error("is one of too many control frames within a message")]
     TooManyPending,
 }
 

@@ -35,7 +35,7 @@ async fn a_host_that_cannot_prove_who_it_is_gets_nothing() {
         (vouching.config(&["api.test"], &[], past), "its certificate has expired"),
         (vouching.config(&["api.test"], &[], future), "its certificate is not valid yet"),
         (vouching.config(&["other.test"], &[], |_| {}), "its certificate is for another name"),
-        (self_signed("api.test"), "its certificate is signed by nobody who is trusted"),
+        (self_signed("api.test"), "its certificate has an unknown issuer"),
         // Signed by an issuer that only has the name of a trusted one.
         (Vouching::new().config(&["api.test"], &[], |_| {}), "its certificate is not valid"),
     ] {
@@ -57,7 +57,7 @@ async fn a_host_that_does_not_speak_tls_is_said_so() {
     let url = format!("https://api.test:{}/", host.port());
     let response = sandbox.client("").get(url).send().await.unwrap();
     assert_eq!(response.status(), 502);
-    let said = format!("api.test:{} does not speak TLS as it should\n", host.port());
+    let said = format!("TLS handshake with api.test:{} failed\n", host.port());
     assert_eq!(response.text().await.unwrap(), said);
 }
 
@@ -154,7 +154,7 @@ fn a_key_that_others_can_read_or_that_is_broken_is_refused_with_what_to_do() {
         fs::write(&path, broken).unwrap();
         let refused = Ca::load_or_create(directory.path()).unwrap_err();
         assert!(matches!(refused, CaError::InvalidFile { .. }), "{refused:?}");
-        assert!(refused.to_string().contains("remove it"), "{refused}");
+        assert!(refused.to_string().contains("delete the file"), "{refused}");
     }
     fs::write(&path, good).unwrap();
     Ca::load_or_create(directory.path()).unwrap();

@@ -124,6 +124,6 @@ async fn an_address_that_does_not_answer_leaves_the_others() {
     assert!(sandbox.tunnel(&to).await.is_ok());
     let closed = world.sandbox(&Rules::new(way(&["127.0.0.9:0"])));
     let refused = closed.tunnel("127.0.0.9:9").await.unwrap_err();
-    let expected = "HTTP/1.1 502 127.0.0.9:9 cannot be reached: the connection is refused";
+    let expected = "HTTP/1.1 502 cannot connect to 127.0.0.9:9: connection refused";
     assert_eq!(status(&refused), expected);
 }

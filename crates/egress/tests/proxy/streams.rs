@@ -309,5 +309,5 @@ async fn t42_a_web_socket_does_not_say_the_credential_back() {
     stream.write_all(b"\xff\xff").await.unwrap();
     assert_eq!(stream.read(&mut [0; 16]).await.unwrap_or_default(), 0);
     let reason = hosts.rules.last().reason.unwrap();
-    assert!(reason.contains("over a WebSocket"), "{reason}");
+    assert!(reason.contains("sent a WebSocket frame"), "{reason}");
 }

@@ -194,8 +194,8 @@ async fn a_rule_that_changes_holds_from_the_next_request_on() {
 async fn a_denial_names_the_host_the_port_and_what_is_missing() {
     let pair = Pair::new().await;
     let sandbox = pair.world.sandbox(&pair.rules);
-    let denied = "network.denied: example.com:443 is not opened by any integration of this session; \
-                  list one that has it under integrations";
+    let denied = "network.denied: example.com:443 is not allowed by any integration of this \
+                  session; add one that allows it to integrations";
     let Err(answer) = sandbox.tunnel("example.com:443").await else { panic!("it is open") };
     assert_eq!(status(&answer), format!("HTTP/1.1 403 {denied}"));
     let log = pair.rules.last();
@@ -209,7 +209,7 @@ async fn a_denial_names_the_host_the_port_and_what_is_missing() {
         ..EgressPolicy::default()
     });
     let Err(answer) = sandbox.tunnel("example.com:443").await else { panic!("it is open") };
-    assert!(status(&answer).ends_with(" under external_access_integrations"), "{answer}");
+    assert!(status(&answer).ends_with(" to external_access_integrations"), "{answer}");
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn a_denial_names_the_integration_that_is_switched_off() {
     let off = openings.clone();
     pair.rules.become_these(EgressPolicy { disabled: off.clone(), ..EgressPolicy::default() });
     let Err(answer) = sandbox.tunnel(&good).await else { panic!("it is open") };
-    let said = format!("{good} is not opened: the integration some is switched off");
+    let said = format!("{good} is not allowed: integration some is disabled");
     assert_eq!(status(&answer), format!("HTTP/1.1 403 network.denied: {said}"));
     let Err(answer) = sandbox.tunnel("example.com:443").await else { panic!("it is open") };
     assert!(!answer.contains("switched off"), "{answer}");

@@ -51,18 +51,18 @@ pub struct FileStamp {
 pub enum VolumeFileError {
     #[error("{0}")]
     Name(#[from] FileError),
-    #[error("{name}: there is no such file in the volume")]
+    #[error("{name}: no such file in the volume")]
     NotFound { name: String },
     #[error("{name}: a file and a directory cannot have the same name")]
     NameConflict { name: String },
     #[error(
-        "the volume would have {bytes} bytes (in whole pages) in {entries} files and directories, and \
-         may have {quota} in {VOLUME_FILES_MAX}"
+        "the volume would have {bytes} bytes (in whole pages) in {entries} files and directories; \
+         the maximum is {quota} bytes in {VOLUME_FILES_MAX}"
     )]
     Full { bytes: u64, entries: usize, quota: u64 },
-    #[error("there was no time left for it")]
+    #[error("the time limit for saving files was reached")]
     Timeout,
-    #[error("the volume cannot be used: {0}")]
+    #[error("cannot access the volume: {0}")]
     Io(#[from] io::Error),
 }
 

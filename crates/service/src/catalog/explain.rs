@@ -100,7 +100,7 @@ impl Service {
         let author = question.author();
         let (integrations, off) =
             self.integrations_granted_to_both(workspace, run_as, author, &named)?;
-        let off = off.iter().map(|it| format!("the integration {} is switched off", it.name));
+        let off = off.iter().map(|it| format!("integration {} is disabled", it.name));
         let notes = off.collect();
         let network = self.reachable_hosts(&question, &integrations)?;
         let secrets = self.readable_secrets(caller, &question, &integrations)?;

@@ -1,7 +1,9 @@
-//! What code could reach and use, as it is shown to the person who is asked about it, and sealed.
+//! The hosts and secrets that code could use, as an approver sees them, with a digest that an
+//! approval is bound to.
 //!
-//! Names alone would not do: a rule, a secret or a specification can be replaced under its name
-//! after the question was asked. So the answer is bound to a hash over what the names stand for.
+//! Names alone are not enough: a rule, a secret or a specification can be replaced under its name
+//! after the approval was requested. So the approval is bound to a digest of the contents behind
+//! the names.
 
 use super::sandbox_grants::{IntegrationSource, ResolvedIntegrations};
 use crate::error::RequestError;
@@ -11,19 +13,19 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use types::{Agent, Integration, Principal, Session, WorkspaceId};
 
-/// Of one sandbox, at one moment.
+/// The access of one sandbox at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SandboxAccess {
-    /// The names of the integrations that it has or asks for.
+    /// The names of the integrations that it has or requests.
     pub(crate) integrations: Vec<String>,
     /// The names of the secrets that it could use.
     pub(crate) secrets: Vec<String>,
-    /// SHA-256 over what these names stand for.
+    /// SHA-256 of the contents behind these names.
     pub(crate) digest: [u8; 32],
 }
 
 impl Service {
-    /// Of a sandbox of its own.
+    /// The access of a fresh sandbox.
     pub(crate) async fn fresh_sandbox_access(
         &self,
         workspace: WorkspaceId,
@@ -33,7 +35,8 @@ impl Service {
         self.sandbox_access(workspace, caller, source, None).await
     }
 
-    /// Of a session: what its owner or its agent has given it, whoever sends code into it.
+    /// The access of a session: what its owner or its agent has granted, whichever principal sends
+    /// code to it.
     pub(crate) async fn session_access(
         &self,
         workspace: WorkspaceId,
@@ -66,7 +69,8 @@ impl Service {
         let integrations = &self.enabled_integrations(workspace, &run_as, &names)?;
         let caller = caller.id;
         let consumer = SecretConsumer { workspace, run_as: &run_as, caller, author, integrations };
-        // A new value under the same name, for the same use, is still what the person was shown.
+        // A new value under the same name and for the same use does not change what the approver
+        // saw.
         let secrets = self.usable_secrets(consumer)?;
         let used =
             secrets.iter().map(|it| json!([it.id, it.name, it.scope, it.inject, it.exposed]));

@@ -1,5 +1,5 @@
-//! Secrets in the hands of code: a placeholder where a client looks for its credential, and the value
-//! where only the proxy sees it.
+//! Secrets of code: a placeholder in the variable where a client reads its credential, and the
+//! value, which only the proxy sees.
 
 use crate::secrets::UsableSecret;
 use egress::{Credential, HeaderName, Scheme};
@@ -8,12 +8,12 @@ use redact::{SecretText, SecretVersion};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{ClientInjection, ClientKind, SecretId, SecretInjection};
 
-/// What code has in the place of a value. It is no secret, and is worth nothing anywhere else.
+/// What code has instead of a value. It is not secret, and has no use anywhere else.
 fn placeholder(secret: &UsableSecret) -> String {
     format!("belljar-{}", secret.id.uuid().simple())
 }
 
-/// What code is told of its secrets, by the names of variables.
+/// The environment variables for the secrets of code.
 pub(super) fn variables(secrets: &[UsableSecret]) -> BTreeMap<String, String> {
     secrets.iter().flat_map(secret_variables).collect()
 }
@@ -28,13 +28,13 @@ fn secret_variables(secret: &UsableSecret) -> Vec<(String, String)> {
     }
 }
 
-/// As the client of each service looks for them.
+/// The variables that the client of each service reads.
 fn client_variables(client: &ClientInjection, placeholder: String) -> Vec<(String, String)> {
     let base_url = client.base_url().trim_end_matches('/').to_owned();
     let kind = client.client;
     let mut variables = vec![(kind.key_variable(), placeholder)];
     if client.base_url.is_some() {
-        // Its base URL has the version of the API in it; that of the others has not.
+        // Only this client expects the API version in its base URL.
         let versioned = kind == ClientKind::Openai && has_no_path(&base_url);
         let base_url = if versioned { base_url + "/v1" } else { base_url };
         variables.push((kind.base_url_variable(), base_url));
@@ -50,14 +50,14 @@ fn has_no_path(url: &str) -> bool {
     url.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'))
 }
 
-/// Those that code can read.
+/// The versions of the secrets that code can read.
 pub(super) fn exposed_versions(secrets: &[UsableSecret]) -> BTreeSet<(SecretId, u64)> {
     let readable = secrets.iter().filter(|secret| secret.target().is_none());
     readable.map(|secret| (secret.id, secret.version)).collect()
 }
 
-/// Of values that code has. A credential is not inside, and must not be looked for there: code could
-/// learn it by what is taken out of its guesses.
+/// The secrets to redact in output: those that code can read. Credentials are not among them, since
+/// code does not have them and could find them out by guessing what is redacted.
 pub(super) fn redacted_versions(secrets: &[UsableSecret]) -> Vec<SecretVersion> {
     let readable = secrets.iter().filter(|secret| secret.target().is_none());
     readable.map(secret_version).collect()
@@ -68,7 +68,8 @@ fn secret_version(secret: &UsableSecret) -> SecretVersion {
     SecretVersion { id: secret.id, version: secret.version, name: secret.name.clone(), value }
 }
 
-/// What the proxy puts into requests. One whose place cannot be understood is put nowhere.
+/// The credentials that the proxy injects into requests. A credential with an invalid target is not
+/// injected.
 pub(super) fn credentials(secrets: Vec<UsableSecret>) -> Vec<Credential> {
     secrets.iter().filter_map(header_credentials).flatten().collect()
 }
@@ -80,7 +81,7 @@ fn header_credentials(secret: &UsableSecret) -> Option<Vec<Credential>> {
     if let SecretInjection::Client(ClientInjection { client: ClientKind::Anthropic, .. }) =
         secret.inject
     {
-        // Its later clients send a key as a token, which the service takes as well.
+        // Newer clients send the key as a bearer token, which the service also accepts.
         places.push(("authorization", "Bearer "));
     }
     let credential = |(header, prefix): (&str, &str)| {

@@ -1,5 +1,5 @@
-//! What the code of one sandbox has tried to reach: on the record of the execution that ran at the
-//! moment, and in the history of the workspace.
+//! The log of attempted connections of one sandbox: in the record of the execution that ran at the
+//! time, and in the log of the workspace.
 
 use super::egress_log_queue::EgressLogQueue;
 use crate::runs::executions::RunContext;
@@ -14,28 +14,28 @@ use types::{
     Execution, ExecutionId, NetworkAttempt, NetworkLogEntry, PrincipalId, SandboxId, WorkspaceId,
 };
 
-/// Of one execution, on its record and in the history: code that tries without end would fill the disk.
+/// Maximum number of logged attempts per execution: code that retries forever would fill the disk.
 const ATTEMPTS_MAX: usize = 1_000;
-const ATTEMPTS_TRUNCATED: &str = "further attempts of this execution are not written down";
+const ATTEMPTS_TRUNCATED: &str = "further attempts of this execution are not logged";
 
 #[derive(Debug)]
 pub(crate) struct EgressLog {
     workspace: WorkspaceId,
     principal: PrincipalId,
     queue: Arc<EgressLogQueue>,
-    /// A name that code makes up can have anything in it.
+    /// Redacts host names, which code can make up from any text.
     redactor: OutputRedactor,
     state: Mutex<EgressLogState>,
 }
 
 #[derive(Debug, Default)]
 struct EgressLogState {
-    /// Of what runs, from when it begins.
+    /// The redactor of the running execution, from its start.
     redactor: OutputRedactor,
     sandbox: Option<SandboxId>,
     running: Option<(ExecutionId, Instant)>,
     attempts: Vec<NetworkAttempt>,
-    /// Of this execution, or since the last one.
+    /// The number of attempts in this execution, or since the last one.
     count: usize,
 }
 
@@ -53,7 +53,7 @@ impl EgressLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on attempts are of this execution.
+    /// Assigns attempts from now on to this execution.
     pub(crate) fn begin_execution(
         &self,
         sandbox: SandboxId,
@@ -68,7 +68,7 @@ impl EgressLog {
         state.count = 0;
     }
 
-    /// The attempts of the execution that ends.
+    /// Returns the attempts of the execution that ends.
     pub(crate) fn end_execution(&self, execution: ExecutionId) -> Vec<NetworkAttempt> {
         let mut state = self.state();
         if state.running.is_none_or(|(running, _)| running != execution) {
@@ -128,7 +128,7 @@ impl EgressLog {
 }
 
 impl Service {
-    /// Of a sandbox without a way out, whose attempts only its record knows.
+    /// Logs the attempts of a sandbox without network access, which only its record has.
     pub(crate) fn log_refused_attempts(&self, whose: &RunContext, execution: &Execution) {
         let Some(sandbox_id) = execution.sandbox_id else { return };
         for attempt in &execution.network {

@@ -1,4 +1,4 @@
-//! The history of what code has tried to reach.
+//! Queries of the log of attempted connections.
 
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
@@ -14,18 +14,19 @@ use types::{ExecutionId, NetworkLogEntry, SandboxId};
 pub struct NetworkQuery {
     pub execution_id: Option<ExecutionId>,
     pub sandbox_id: Option<SandboxId>,
-    /// Exactly this host.
+    /// Only attempts with exactly this host.
     pub host: Option<String>,
     pub allowed: Option<bool>,
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
 impl Service {
-    /// Newest first. Whoever does not own the workspace sees the attempts of their own code.
+    /// Newest first. A principal that does not own the workspace sees only the attempts of its own
+    /// code.
     pub async fn network_log(
         &self,
         caller: &Caller,
@@ -40,7 +41,7 @@ impl Service {
             allowed: query.allowed,
         };
         let workspace = caller.workspace;
-        // What has just been tried is asked for most.
+        // Clients most often ask for the newest attempts, so those must be in the database first.
         self.flush_egress_log().await?;
         let read = move |rows: &Reader<'_>| rows.network_log(workspace, &filter, page);
         Ok(self.db.read_off_thread(read).await?.into())

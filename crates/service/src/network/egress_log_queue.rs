@@ -1,5 +1,6 @@
-//! The history on its way to the records. Code can try a thousand times a second: a commit for each
-//! attempt would take the time of the attempts themselves, so that many are written at once.
+//! The queue of attempts that are not in the database yet. Code can make a thousand attempts per
+//! second, and a commit for each would take as long as the attempt itself, so that attempts are
+//! written in batches.
 
 use crate::service::Service;
 use db::DatabaseError;
@@ -9,17 +10,17 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use types::{NetworkLogEntry, WorkspaceId};
 
-/// After a commit. It is what a server that is killed may lose of the history; the record of an
-/// execution has its attempts as well.
+/// Delay after a commit. A server that is killed may lose the attempts of this time from the log;
+/// the record of an execution has its attempts too.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
-/// Between two tries to write down what the disk had no room for.
+/// Delay before the next try after a failed write, such as on a full disk.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
-/// In one transaction.
+/// Maximum number of attempts in one transaction.
 const BATCH_ATTEMPTS_MAX: usize = 1_000;
 
 pub(crate) type QueuedAttempt = (WorkspaceId, NetworkLogEntry);
 
-/// What was not written down yet, the oldest first.
+/// The attempts that are not written yet, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct EgressLogQueue {
     attempts: Mutex<Vec<QueuedAttempt>>,
@@ -49,7 +50,7 @@ impl EgressLogQueue {
 }
 
 impl Service {
-    /// Writes all of it down.
+    /// Writes all queued attempts to the database.
     pub(crate) async fn flush_egress_log(&self) -> Result<(), DatabaseError> {
         loop {
             let batch = self.egress_log_queue.take_batch();
@@ -70,8 +71,7 @@ impl Service {
     }
 }
 
-/// Writes it down as it comes, as long as the server lives. What the disk had no room for is tried
-/// again.
+/// Writes attempts as they arrive, as long as the server runs. Repeats failed writes.
 pub(crate) async fn flush_loop(service: Weak<Service>, history: Arc<EgressLogQueue>) {
     loop {
         history.notify.notified().await;
@@ -81,7 +81,7 @@ pub(crate) async fn flush_loop(service: Weak<Service>, history: Arc<EgressLogQue
         let pause = match written {
             Ok(()) => FLUSH_INTERVAL,
             Err(error) => {
-                tracing::error!(%error, "attempts to reach hosts could not be written down");
+                tracing::error!(%error, "cannot write the log of attempted connections");
                 RETRY_DELAY
             }
         };

@@ -1,7 +1,7 @@
 //! The egress policy of one sandbox, and the proxy that enforces it.
 //!
-//! The policy is read again when the records have changed, so that a change counts for the next
-//! request, and is cached until then.
+//! The policy is cached, and read again when the records have changed, so that a change applies to
+//! the next request.
 
 use super::credentials;
 use super::egress_log::EgressLog;
@@ -17,10 +17,11 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use types::{ExecutionId, NetworkAttempt, PrincipalId, SandboxId, WorkspaceId};
 
-/// Tells the proxy of one sandbox what its code may reach.
+/// Provides the egress policy of one sandbox to the proxy.
 #[derive(Debug)]
 struct SandboxPolicySource {
-    /// The engine holds this for as long as the sandbox lives, and the service holds the engine.
+    /// Weak, because the engine holds this for as long as the sandbox lives, and the service holds
+    /// the engine.
     service: Weak<Service>,
     workspace: WorkspaceId,
     caller: PrincipalId,
@@ -57,7 +58,7 @@ struct SandboxProxy {
 }
 
 impl Service {
-    /// Serves the network access of a sandbox by the policy that holds at each request.
+    /// Serves the network access of a sandbox with the policy that applies at each request.
     pub(super) fn egress_handler(
         self: &Arc<Self>,
         workspace: WorkspaceId,
@@ -123,7 +124,7 @@ impl EgressHandler for SandboxProxy {
         let (proxy, policy) = (self.proxy.clone(), Arc::clone(&self.policy));
         let serving = async move {
             if let Err(error) = proxy.serve(listener, policy).await {
-                tracing::error!(%error, "the proxy socket of a sandbox cannot be served");
+                tracing::error!(%error, "cannot serve the proxy socket of a sandbox");
             }
         };
         Box::new(AbortOnDrop(tokio::spawn(serving)))
@@ -143,7 +144,7 @@ impl EgressHandler for SandboxProxy {
     }
 }
 
-/// Ends a task that serves a sandbox when the sandbox is gone.
+/// Ends the task that serves a sandbox when the sandbox has ended.
 struct AbortOnDrop(tokio::task::JoinHandle<()>);
 
 impl Drop for AbortOnDrop {

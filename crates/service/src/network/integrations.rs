@@ -1,7 +1,7 @@
-//! Integrations: permission for code to leave its sandbox, for those who may use them.
+//! Integrations: permission for code to reach hosts, for principals that may use the integration.
 //!
-//! Each workspace has one that nobody made, `internet`: it has no rules, opens every public host, and
-//! can be switched off and granted like any other.
+//! Each workspace has one built-in integration, `internet`: it has no rules, allows every public
+//! host, and can be disabled and granted like any other.
 
 use super::OBJECTS_MAX;
 use crate::error::{RequestError, in_use, invalid_field, missing_privilege, not_found};
@@ -21,9 +21,9 @@ use types::{
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// What `allow_network: true` asks for.
+/// The integration that `allow_network: true` requests.
 pub(crate) const INTERNET: &str = "internet";
-/// Each of its rules has up to a thousand values.
+/// Maximum number of rules of an integration. Each rule has up to a thousand values.
 const RULES_MAX: usize = 100;
 const SECRETS_MAX: usize = 100;
 
@@ -31,17 +31,17 @@ const SECRETS_MAX: usize = 100;
 #[serde(deny_unknown_fields)]
 pub struct IntegrationRequest {
     pub name: String,
-    /// The names of network rules; code may reach what any of them lists.
+    /// The names of network rules; code may reach the hosts that any of them lists.
     pub allowed_network_rules: Vec<String>,
-    /// `all`, `none`, or the names of secrets that code may use by this integration.
+    /// `all`, `none`, or the names of secrets that code may use through this integration.
     #[serde(default)]
     pub allowed_secrets: AllowedSecrets,
-    /// True if absent.
+    /// Default true.
     pub enabled: Option<bool>,
     pub comment: Option<String>,
 }
 
-/// What is absent stays as it is.
+/// Absent fields stay unchanged.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IntegrationChange {
@@ -51,7 +51,7 @@ pub struct IntegrationChange {
     pub comment: Option<String>,
 }
 
-/// The integration of a workspace that nobody has made.
+/// The built-in integration of a workspace.
 pub(crate) fn internet_integration(owner: PrincipalId, now: DateTime<Utc>) -> Integration {
     Integration {
         id: IntegrationId::new(Uuid::now_v7()),
@@ -133,7 +133,7 @@ impl Service {
         self.usable_integration(caller, id, Privilege::Usage)
     }
 
-    /// Felt by the next connection of every session that leaves by it.
+    /// Applies to the next connection of every session that uses the integration.
     pub async fn change_integration(
         &self,
         caller: &Caller,
@@ -146,7 +146,7 @@ impl Service {
             if before.name == INTERNET {
                 return Err(invalid_field(
                     "/allowed_network_rules",
-                    "internet is built in, without rules",
+                    "internet is built in and cannot have rules",
                 ));
             }
             self.check_rules(caller, rules)?;
@@ -188,8 +188,8 @@ impl Service {
     ) -> Result<(), RequestError> {
         let integration = self.usable_integration(caller, id, Privilege::Ownership)?;
         if integration.name == INTERNET {
-            let message = "the integration \"internet\" is built in and stays";
-            let hint = "switch it off instead: belljar network disable internet";
+            let message = "the integration \"internet\" is built in and cannot be deleted";
+            let hint = "disable it instead: belljar network disable internet";
             return Err(Error::new(ErrorCode::ObjectInUse, message).hint(hint).into());
         }
         let (object, workspace) = (ObjectRef::Integration(id), caller.workspace);
@@ -198,7 +198,7 @@ impl Service {
             let users = integration_users(tx, workspace, &integration.name)?;
             if !users.is_empty() {
                 let mut refused = in_use(&format!("integration {:?}", integration.name), &users);
-                let hint = "take it out of them first, or switch it off: belljar network disable";
+                let hint = "remove it from them first, or disable it: belljar network disable";
                 refused.error.hint = Some(hint.to_owned());
                 return Ok(Err(refused));
             }
@@ -210,8 +210,8 @@ impl Service {
         deleted.await?
     }
 
-    /// The integrations that the caller names in what they write. One that they cannot see is told as one
-    /// that is not there.
+    /// Checks the integrations that the caller names in an object. An integration that the caller
+    /// cannot see is reported as missing.
     pub(crate) fn check_named_integrations(
         &self,
         caller: &Caller,
@@ -228,8 +228,8 @@ impl Service {
         self.check_integrations(caller.workspace, (&caller.principal, why), names)
     }
 
-    /// Whether all of these can be left by with the rights of somebody, and why it is theirs that
-    /// count; the first that cannot is told.
+    /// Checks that a principal may use all of these integrations. `why` says in the error why the
+    /// rights of this principal count.
     pub(crate) fn check_integrations(
         &self,
         workspace: WorkspaceId,
@@ -242,12 +242,10 @@ impl Service {
             let object = ObjectRef::Integration(integration.id);
             if self.permit(workspace, who, Privilege::Usage, object)?.is_none() {
                 let mut refused = missing_privilege(Privilege::Usage, object);
-                refused.error.message = format!(
-                    "USAGE on the integration {name:?} is not granted to {:?}, {why}",
-                    who.name
-                );
+                refused.error.message =
+                    format!("{:?}, {why}, does not have USAGE on integration {name:?}", who.name);
                 refused.error.hint = Some(format!(
-                    "ask an owner of it to run `belljar grant add {} USAGE integration:{name}`",
+                    "ask its owner to run `belljar grant add {} USAGE integration:{name}`",
                     who.name
                 ));
                 return Err(refused);
@@ -256,7 +254,7 @@ impl Service {
         Ok(())
     }
 
-    /// Those of the names that hold at this moment: there, switched on, and granted.
+    /// The integrations among these names that apply now: existing, enabled, and granted.
     pub(crate) fn enabled_integrations(
         &self,
         workspace: WorkspaceId,
@@ -266,7 +264,8 @@ impl Service {
         Ok(self.granted_integrations(workspace, run_as, names)?.0)
     }
 
-    /// Those that hold, and those that would if they were not switched off.
+    /// The granted integrations among these names: those that are enabled, and those that are
+    /// disabled.
     pub(crate) fn granted_integrations(
         &self,
         workspace: WorkspaceId,
@@ -285,7 +284,7 @@ impl Service {
         Ok(granted.into_iter().partition(|integration| integration.enabled))
     }
 
-    /// What these integrations open.
+    /// The rules of these integrations.
     pub(crate) fn integration_rules(
         &self,
         workspace: WorkspaceId,
@@ -303,7 +302,7 @@ impl Service {
     fn check_rules(&self, caller: &Caller, names: &[String]) -> Result<(), RequestError> {
         let path = "/allowed_network_rules";
         if names.len() > RULES_MAX {
-            return Err(invalid_field(path, format!("has at most {RULES_MAX} rules")));
+            return Err(invalid_field(path, format!("must have at most {RULES_MAX} rules")));
         }
         for (index, name) in names.iter().enumerate() {
             let workspace = caller.workspace;
@@ -321,8 +320,8 @@ impl Service {
         Ok(())
     }
 
-    /// Secrets of the workspace that the caller knows of. `all` has those as well that the caller does
-    /// not know of, and is for an owner of the workspace to say.
+    /// Checks that the caller can see these secrets of the workspace. `all` also covers secrets
+    /// that the caller cannot see, so it requires ownership of the workspace.
     fn check_allowed_secrets(
         &self,
         caller: &Caller,
@@ -335,7 +334,7 @@ impl Service {
         };
         let path = "/allowed_secrets";
         if names.len() > SECRETS_MAX {
-            return Err(invalid_field(path, format!("has at most {SECRETS_MAX} secrets")));
+            return Err(invalid_field(path, format!("must have at most {SECRETS_MAX} secrets")));
         }
         let everything = ObjectFilter { search: None, seen_by: self.viewers(caller)? };
         let known = self.db.read(|rows| rows.workspace_secrets(caller.workspace, &everything))?;
@@ -366,7 +365,7 @@ impl Service {
     }
 }
 
-/// The agents, functions and tools that leave by an integration, in words.
+/// The agents, functions and tools that use an integration, for an error message.
 fn integration_users(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
@@ -387,12 +386,13 @@ fn integration_users(
 
 pub(crate) fn unknown_integration(name: &str) -> RequestError {
     Error::new(ErrorCode::ObjectNotFound, format!("there is no integration {name:?}"))
-        .hint("make it with `belljar network integration new`, or take it out")
+        .hint("create it with `belljar network integration new`, or remove it from the list")
         .into()
 }
 
-/// One of these integrations that is not there, looked for by the transaction that keeps what names them:
-/// a name that has become free since the check would be an opening for whoever takes it.
+/// Returns an error for the first of these integrations that no longer exists. Called in the
+/// transaction that stores the object which names them: otherwise any principal could create an
+/// integration under the free name, and the object would use it.
 pub(crate) fn gone_integration(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
@@ -406,7 +406,7 @@ pub(crate) fn gone_integration(
     Ok(None)
 }
 
-/// A rule or a secret that went between the check and the change.
+/// Returns an error for a rule or a secret that was deleted between the check and the change.
 fn missing_rule(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
@@ -439,7 +439,7 @@ fn rules_of_integration(
     let mut values: Vec<HostPort> = Vec::new();
     for name in &integration.allowed_network_rules {
         let rule = rows.network_rule_by_name(workspace, name)?;
-        // What is kept was read before it was kept; what cannot be read any more opens nothing.
+        // Values were valid when they were stored. A value that is no longer valid allows nothing.
         let listed = rule.into_iter().flat_map(|rule| rule.value_list);
         values.extend(listed.filter_map(|value| value.parse().ok()));
     }

@@ -1,4 +1,5 @@
-//! Network rules: named lists of hosts and ports. They open nothing by themselves.
+//! Network rules: named lists of hosts and ports. A rule allows nothing until an integration uses
+//! it.
 
 use super::OBJECTS_MAX;
 use crate::error::{RequestError, invalid_field, not_found};
@@ -17,36 +18,40 @@ use types::{
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Each is compared with each destination that code tries.
+/// Maximum number of values of a rule, because each is compared with every destination that code
+/// tries.
 const VALUES_MAX: usize = 1_000;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkRuleRequest {
     pub name: String,
-    /// EGRESS if absent.
+    /// Default EGRESS.
     pub mode: Option<RuleMode>,
-    /// HOST_PORT if absent.
+    /// Default HOST_PORT.
     #[serde(rename = "type")]
     pub kind: Option<RuleType>,
-    /// `host`, `host:port` or `host:first-last`. Without a port it is 443; port 0 is every port. One
-    /// `*` stands for letters, digits and hyphens of one label. `0.0.0.0` is every public host, on
-    /// ports 80 and 443.
+    /// `host`, `host:port` or `host:first-last`. The default port is 443; port 0 means all ports. A
+    /// `*` matches letters, digits and hyphens within one label. `0.0.0.0` means every public host,
+    /// on ports 80 and 443.
     pub value_list: Vec<String>,
     pub comment: Option<String>,
 }
 
 impl NetworkRuleRequest {
-    /// The values as they are kept, or all that is wrong with them.
+    /// Returns the values in their stored form, or all errors in them.
     fn checked_values(&self) -> Result<Vec<String>, RequestError> {
         if self.value_list.is_empty() {
             return Err(invalid_field(
                 "/value_list",
-                "needs at least one host, such as api.github.com",
+                "must have at least one host, such as api.github.com",
             ));
         }
         if self.value_list.len() > VALUES_MAX {
-            return Err(invalid_field("/value_list", format!("has at most {VALUES_MAX} values")));
+            return Err(invalid_field(
+                "/value_list",
+                format!("must have at most {VALUES_MAX} values"),
+            ));
         }
         let (mut values, mut refused) = (Vec::new(), None::<RequestError>);
         for (index, text) in self.value_list.iter().enumerate() {
@@ -129,7 +134,7 @@ impl Service {
         self.usable_rule(caller, id, Privilege::Usage)
     }
 
-    /// Felt by the next connection of every session that leaves by it.
+    /// Applies to the next connection of every session that uses the rule.
     pub async fn replace_network_rule(
         &self,
         caller: &Caller,
@@ -140,7 +145,7 @@ impl Service {
         if request.name != before.name {
             return Err(invalid_field(
                 "/name",
-                "integrations know a rule by its name, which stays",
+                "cannot be changed, because integrations refer to a rule by its name",
             ));
         }
         let (values, workspace) = (request.checked_values()?, caller.workspace);
@@ -160,7 +165,7 @@ impl Service {
         written.await?
     }
 
-    /// Not while an integration is made of it.
+    /// Fails while an integration uses the rule.
     pub async fn delete_network_rule(
         &self,
         caller: &Caller,
@@ -173,8 +178,8 @@ impl Service {
             let users = tx.integrations_with_rule(workspace, &rule.name)?;
             if !users.is_empty() {
                 let message =
-                    format!("the network rule {:?} is part of {}", rule.name, users.join(", "));
-                let hint = "take it out of these integrations first";
+                    format!("network rule {:?} is used by {}", rule.name, users.join(", "));
+                let hint = "remove it from these integrations first";
                 return Ok(Err(Error::new(ErrorCode::ObjectInUse, message).hint(hint).into()));
             }
             tx.delete_network_rule(workspace, id)?;
@@ -185,8 +190,8 @@ impl Service {
         deleted.await?
     }
 
-    /// All of the internet, and addresses of the operator's own network, are for an owner of the
-    /// workspace to open.
+    /// Only an owner of the workspace may allow the whole internet, or addresses in the operator's
+    /// own network.
     fn check_broad_values(&self, caller: &Caller, values: &[String]) -> Result<(), RequestError> {
         let mut read = values.iter().filter_map(|value| value.parse::<HostPort>().ok());
         match read.find(HostPort::is_broad) {
@@ -197,8 +202,10 @@ impl Service {
                     Ok(_) => return Ok(()),
                     Err(refused) => refused,
                 };
-                refused.error.message =
-                    format!("`{value}` opens more than a public host: {}", refused.error.message);
+                refused.error.message = format!(
+                    "`{value}` allows more than one public host: {}",
+                    refused.error.message
+                );
                 Err(refused)
             }
         }

@@ -1,8 +1,8 @@
 //! Resolves what the code of a sandbox may use: integrations, secrets and volumes, by the rights of
 //! the principal that it runs as and of its author.
 //!
-//! The source of its integrations is fixed when the sandbox is made. Which hosts they open is read
-//! again for each request (`egress_policy.rs`), so that a change counts for the next one.
+//! The source of the integrations is fixed when the sandbox is created. The hosts that they allow
+//! are read again for each request (`egress_policy.rs`), so that a change applies to the next one.
 
 use super::credentials;
 use super::integrations::INTERNET;
@@ -72,8 +72,8 @@ pub(crate) fn tool_integrations(tool: &contract::CodeTool) -> Vec<String> {
 }
 
 impl Service {
-    /// Resolves what a sandbox may use. A missing right is an error now, and not a host that cannot be
-    /// reached later.
+    /// Resolves what a sandbox may use. A missing right is an error now, and not an unreachable
+    /// host later.
     pub(crate) async fn resolve_grants(
         self: &Arc<Self>,
         workspace: WorkspaceId,
@@ -83,7 +83,11 @@ impl Service {
     ) -> Result<SandboxGrants, RequestError> {
         let ResolvedIntegrations { integrations: names, run_as, author } =
             self.resolve_integrations(workspace, caller, &source).await?;
-        self.check_integrations(workspace, (&run_as, "as whom this code runs"), &names)?;
+        self.check_integrations(
+            workspace,
+            (&run_as, "the principal that this code runs as"),
+            &names,
+        )?;
         self.check_author_egress(workspace, author.principal(), &names)?;
         let (integrations, _) =
             &self.integrations_granted_to_both(workspace, &run_as, author, &names)?;
@@ -191,11 +195,12 @@ impl Service {
                     self.require_author(workspace, author, Privilege::Usage, object)?;
                 }
                 SecretScope::Caller if secret.exposed => {
-                    let message = "the session can read secrets that are its owner's own";
+                    let message = "the session can read personal secrets of its owner";
                     let hint = "call the tool without a session";
                     return Err(Error::new(ErrorCode::GrantMissing, message).hint(hint).into());
                 }
-                // Code of others may act with a credential of the caller's own, and cannot read it.
+                // Code of other authors may use a credential of the caller, because it cannot read
+                // the value.
                 SecretScope::Caller => {}
             }
         }
@@ -223,14 +228,15 @@ impl Service {
             None => Ok(()),
             Some(name) => {
                 let message =
-                    format!("it needs the integration {name:?}, which the session does not have");
-                let hint = "call it without a session, or open one with this integration";
+                    format!("the tool needs integration {name:?}, which the session does not have");
+                let hint =
+                    "call the tool without a session, or open a session with this integration";
                 Err(Error::new(ErrorCode::NetworkDenied, message).hint(hint).into())
             }
         }
     }
 
-    /// The names of integrations, and with whose rights they are used.
+    /// The names of integrations, and the principals whose rights count.
     pub(super) async fn resolve_integrations(
         &self,
         workspace: WorkspaceId,
@@ -255,8 +261,8 @@ impl Service {
         }
     }
 
-    /// Refuses code whose author may not use its integrations: others would send for the author what
-    /// the author may not send.
+    /// Refuses code whose author may not use its integrations. Otherwise an author could have
+    /// others send what the author may not send.
     pub(crate) fn check_author_egress(
         &self,
         workspace: WorkspaceId,
@@ -268,8 +274,8 @@ impl Service {
         self.check_integrations(workspace, (&author, "the author of this code"), names)
     }
 
-    /// Integrations that both the principal that code runs as and its author may use: those that are on,
-    /// and those that are switched off.
+    /// The integrations that both the author of code and the principal that it runs as may use:
+    /// those that are enabled, and those that are disabled.
     pub(crate) fn integrations_granted_to_both(
         &self,
         workspace: WorkspaceId,

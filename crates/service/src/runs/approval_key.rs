@@ -1,7 +1,8 @@
-//! The key that approvals are sealed with: made at the first start, and readable by nobody else.
+//! The key for the MACs of approvals: created at the first start, and readable by the server's user
+//! only.
 //!
-//! Without the key that a seal was made with, an approval is worth nothing, so a lost key loses
-//! questions that are open and never lets anything run.
+//! An approval is invalid without the key of its MAC. So a lost key invalidates pending approvals,
+//! and never lets anything run.
 
 use policy::ApprovalKey;
 use std::io;

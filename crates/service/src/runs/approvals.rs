@@ -1,8 +1,8 @@
-//! Questions to people: asked, answered, and used for exactly the one thing that they were about.
+//! Approvals: requested, decided, and each used for exactly the call that it is about.
 //!
-//! What is about to run is put together anew before it runs, from the records as they are then,
-//! and its seal must be the one of what a person agreed to. An answer is used in the same
-//! transaction that says that the execution has begun, so it is used once or not at all.
+//! Before a call runs, its subject is built again from the current records, and the MAC of that
+//! subject must equal the MAC that was approved. An approval is consumed in the same transaction
+//! that records the start of the execution, so it is used at most once.
 
 mod decide;
 mod request;
@@ -33,15 +33,15 @@ use types::{
 #[into_params(parameter_in = Query)]
 pub struct ApprovalQuery {
     pub state: Option<ApprovalState>,
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
 impl Service {
-    /// For whoever asked, and whoever may answer.
+    /// The approval, for the requester and for principals that may decide about it.
     pub fn approval(&self, caller: &Caller, id: ApprovalId) -> Result<Approval, RequestError> {
         self.visible_approval(caller, id).map(|(approval, _)| approval)
     }
@@ -68,7 +68,8 @@ impl Service {
         self.may_see_header(caller, &approval_header(approval))
     }
 
-    /// Whoever could answer a part of it sees it as well: they are told who has to answer besides.
+    /// A principal that could decide about a part of the approval sees it too: it shows who else
+    /// has to decide.
     fn may_see_header(
         &self,
         caller: &Caller,
@@ -89,8 +90,8 @@ impl Service {
         Ok(self.answer_needs(caller, approval)?.is_none())
     }
 
-    /// The first object that the caller may not change, and would have to in order to answer. Whoever may
-    /// change everything whose policy asks may say whether it runs.
+    /// The first object on which the caller lacks MODIFY and needs it to allow the call. To allow a
+    /// call, a principal must have MODIFY on every object whose policy requires the approval.
     fn answer_needs(
         &self,
         caller: &Caller,
@@ -104,8 +105,8 @@ impl Service {
         Ok(None)
     }
 
-    /// An object that the caller would have to be able to change in order to deny, if there is none that
-    /// they may change. Each whose policy asks can deny alone: no other policy takes that from it.
+    /// An object on which the caller would need MODIFY to deny the call, if the caller has MODIFY
+    /// on none of them. MODIFY on any object whose policy requires the approval is enough to deny.
     fn denial_needs(
         &self,
         caller: &Caller,
@@ -125,9 +126,9 @@ impl Service {
         Ok(permit.is_some())
     }
 
-    /// Whose policy asks: the agent's, the tool's own, both, or of code the workspace's. An agent does not
-    /// answer for what the owner of a tool wants to be asked about, since anybody can make an agent and
-    /// attach the tool to it.
+    /// The objects whose policy requires the approval: the agent, the tool, or both, and for
+    /// submitted code the workspace. An agent cannot waive the policy of a tool, since any
+    /// principal can create an agent and attach the tool to it.
     fn governing_object(
         &self,
         workspace: WorkspaceId,
@@ -147,7 +148,7 @@ impl Service {
         Ok(match (asks(own), asks(of_agent)) {
             (true, true) => vec![of_tool, ObjectRef::Agent(agent)],
             (true, false) => vec![of_tool],
-            // Also of a tool that stands in the specification of the agent.
+            // This also holds for a tool in the specification of the agent.
             (false, _) => vec![ObjectRef::Agent(agent)],
         })
     }
@@ -180,35 +181,41 @@ fn approval_header(approval: &Approval) -> ApprovalHeader {
 
 fn not_pending_error(approval: &Approval) -> RequestError {
     let (code, message) = match approval.state {
-        ApprovalState::Used => (ErrorCode::ApprovalInvalid, "the approval was used already"),
-        ApprovalState::Denied => (ErrorCode::ApprovalInvalid, "the question was answered: denied"),
-        ApprovalState::Allowed => {
-            (ErrorCode::ApprovalInvalid, "the question was answered: allowed")
-        }
-        ApprovalState::Void => (ErrorCode::ApprovalInvalid, "the question is void"),
+        ApprovalState::Used => (ErrorCode::ApprovalInvalid, "the approval was already used"),
+        ApprovalState::Denied => (ErrorCode::ApprovalInvalid, "the approval was denied"),
+        ApprovalState::Allowed => (ErrorCode::ApprovalInvalid, "the approval was already allowed"),
+        ApprovalState::Void => (ErrorCode::ApprovalInvalid, "the approval is void"),
         ApprovalState::Pending | ApprovalState::Expired => {
-            (ErrorCode::ApprovalExpired, "the time to answer is over")
+            (ErrorCode::ApprovalExpired, "the approval has expired")
         }
     };
-    Error::new(code, message).hint("call the tool again to ask again").into()
+    Error::new(code, message).hint("call the tool again to request a new approval").into()
 }
 
 fn subject_changed_error() -> RequestError {
-    Error::new(ErrorCode::ApprovalInvalid, "what would run is not what was asked about")
-        .hint(
-            "the tool, its inputs, its rights, or what its session or its agent may use have changed; \
-             call the tool again to ask again",
-        )
-        .into()
+    Error::new(
+        ErrorCode::ApprovalInvalid,
+        "the call differs from the one that was submitted for approval",
+    )
+    .hint(
+        "the tool, its inputs, its rights, or the grants of its session or agent have \
+             changed; call the tool again to request a new approval",
+    )
+    .into()
 }
 
 pub(crate) fn directory_changed_error() -> RequestError {
-    let message = "files in the working directory of the session have changed since it was asked";
-    Error::new(ErrorCode::ApprovalInvalid, message).hint("run the code again to ask again").into()
+    let message = "files in the working directory of the session have changed since the approval \
+                   was requested";
+    Error::new(ErrorCode::ApprovalInvalid, message)
+        .hint("run the code again to request a new approval")
+        .into()
 }
 
 fn requester_over() -> RequestError {
-    let message = "the API key that the question was asked with is revoked or has expired, or its \
+    let message = "the API key that requested the approval is revoked or has expired, or its \
                    principal was deleted";
-    Error::new(ErrorCode::ApprovalInvalid, message).hint("ask again with another key").into()
+    Error::new(ErrorCode::ApprovalInvalid, message)
+        .hint("request a new approval with another key")
+        .into()
 }

@@ -1,4 +1,4 @@
-//! What a request runs, once it is found: code of the request, a tool of the workspace, or a function.
+//! The resolved target of a request: submitted code, a tool of the workspace, or a function.
 
 use crate::catalog::functions::DeployedFunction;
 use crate::data::inputs::FileInput;
@@ -15,7 +15,7 @@ use types::{
 };
 use uuid::Uuid;
 
-/// As a model calls it, in whichever door.
+/// The name by which models call it, over MCP and in agents.
 pub const EXECUTE_PYTHON: &str = "execute_python";
 
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub(crate) enum CallTarget {
         tool: Box<Tool>,
         checked: Arc<contract::CodeTool>,
         arguments: Value,
-        /// Whether its `test()` runs in its place.
+        /// Whether its `test()` runs instead.
         test: bool,
     },
     /// Called directly, or by a tool.
@@ -39,7 +39,7 @@ pub(crate) enum CallTarget {
     },
 }
 
-/// A tool that calls a function, and what it takes.
+/// A tool that calls a function, and its contract.
 #[derive(Debug)]
 pub(crate) struct FunctionTool {
     pub(crate) tool: Tool,
@@ -47,7 +47,7 @@ pub(crate) struct FunctionTool {
 }
 
 impl CallTarget {
-    /// Stands for submitted code where approvals name a tool; no tool has it.
+    /// The id of submitted code where approvals name a tool. No tool has it.
     pub(crate) fn python_id() -> ToolId {
         ToolId::new(Uuid::nil())
     }
@@ -57,7 +57,7 @@ impl CallTarget {
             Self::Tool { tool, .. } => tool.id,
             Self::Code { .. } => Self::python_id(),
             Self::Function { by: Some(by), .. } => by.tool.id,
-            // Nobody is asked about a direct call, so that this is the id of no question.
+            // A direct call needs no approval, so that no approval has this id.
             Self::Function { deployed, by: None, .. } => ToolId::new(deployed.id.uuid()),
         }
     }
@@ -86,7 +86,7 @@ impl CallTarget {
         }
     }
 
-    /// What a sandbox has to have that runs it, before what the caller brings.
+    /// The files that a sandbox needs to run it, before the files of the caller.
     pub(crate) fn source_files(&self) -> Vec<InputFile> {
         match self {
             Self::Function { deployed, .. } => deployed.files.to_inputs(),
@@ -94,7 +94,7 @@ impl CallTarget {
         }
     }
 
-    /// Programs that it starts.
+    /// The programs that it starts.
     pub(crate) fn required_programs(&self) -> &[String] {
         match self {
             Self::Tool { checked, .. } => &checked.requires_binaries,
@@ -102,8 +102,8 @@ impl CallTarget {
         }
     }
 
-    /// The limits of a request for this target. A function has a sandbox and limits of its own, and a
-    /// caller can only ask for less.
+    /// The limits of a request for this target. A function has its own sandbox and limits, and a
+    /// caller can only request less.
     pub(crate) fn constrain(
         &self,
         session: Option<SandboxId>,
@@ -112,16 +112,19 @@ impl CallTarget {
     ) -> Result<LimitsRequest, RequestError> {
         let has_values = matches!(self.author(), CodeAuthor::Other { has_values: true, .. });
         if has_values && session.is_some() {
-            // Whoever has the session could have changed what reads them.
-            let message = "a tool with variables of its own runs in a sandbox of its own";
+            // Earlier code of the session could have replaced the code that reads them.
+            let message = "a tool with its own variables cannot run in a session";
             return Err(invalid_field("/sandbox_id", message));
         }
         let Self::Function { deployed, by, .. } = self else { return Ok(limits) };
         if session.is_some() {
-            return Err(invalid_field("/sandbox_id", "a function runs in a sandbox of its own"));
+            return Err(invalid_field("/sandbox_id", "a function cannot run in a session"));
         }
         if !files.is_empty() {
-            return Err(invalid_field("/files", "a function takes its arguments and no files"));
+            return Err(invalid_field(
+                "/files",
+                "a function does not accept files, only arguments",
+            ));
         }
         let seconds = by.as_ref().map_or(u64::MAX, |by| by.contract.polling_seconds);
         let seconds = seconds.min(deployed.deployment.timeout_seconds);
@@ -133,7 +136,7 @@ impl CallTarget {
         })
     }
 
-    /// The integrations that its code needs to leave by.
+    /// The integrations that its code needs.
     pub(crate) fn integrations(&self) -> Vec<String> {
         match self {
             Self::Code { source, .. } => source.integrations.clone(),
@@ -154,13 +157,13 @@ impl CallTarget {
         }
     }
 
-    /// As its author wrote it; code that is sent along is no part of it.
+    /// The definition of the target by its author, without submitted code.
     pub(crate) fn definition(&self) -> String {
         match self {
             Self::Tool { tool, test: false, .. } => {
                 json!([tool.name, tool.description, tool.definition]).to_string()
             }
-            // An answer about calls is none about the test.
+            // An approval of calls does not cover the test.
             Self::Tool { tool, test: true, .. } => {
                 json!([tool.name, tool.description, tool.definition, "test"]).to_string()
             }
@@ -196,7 +199,7 @@ impl CallTarget {
         Ok(EntryPoint::Call(Box::new(call)))
     }
 
-    /// The same with its `test()` in its place.
+    /// The same target, with its `test()` instead.
     pub(crate) fn into_test(self) -> Result<Self, RequestError> {
         match self {
             Self::Tool { tool, checked, arguments, .. } => {
@@ -214,7 +217,7 @@ impl CallTarget {
         matches!(self, Self::Code { .. })
     }
 
-    /// The arguments of a call; code has none.
+    /// The arguments of a call; submitted code has none.
     pub(crate) fn arguments(&self) -> Option<&Value> {
         match self {
             Self::Code { .. } => None,
@@ -232,7 +235,7 @@ impl CallTarget {
         }
     }
 
-    /// The arguments as they are shown to a person, who is shown the code besides.
+    /// The arguments as an approver sees them, who also sees the code.
     pub(crate) fn displayed_arguments(&self) -> Value {
         match self {
             Self::Code { source, .. } => json!({"argv": source.argv}),

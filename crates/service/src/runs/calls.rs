@@ -1,7 +1,8 @@
-//! Who may run what: the target of a request, with whose rights it runs, and whether a person is asked.
+//! Authorizes requests: resolves the target, decides with whose rights it runs, and whether it
+//! needs an approval.
 //!
-//! An agent lends its owner's rights: whoever may use the agent may have it call what its owner may
-//! call, and nothing else.
+//! An agent acts with the rights of its owner: a principal that may use the agent may have it call
+//! exactly what its owner may call.
 
 use crate::catalog::environments::check_not_function_environment;
 use crate::catalog::tool_definition::ToolContract;
@@ -18,14 +19,14 @@ use types::{
     Principal, PrincipalId, Privilege, RunAs, SandboxId, Tool, ToolBinding, ToolId, WorkspaceId,
 };
 
-/// A request whose target exists and that its requester may have run, and on which terms.
+/// A request with an existing target that the requester may run, and the conditions of the run.
 #[derive(Debug, Clone)]
 pub(crate) struct ResolvedRun {
     /// The target, with the code or the arguments of the request.
     pub(crate) target: CallTarget,
     pub(crate) session: Option<SandboxId>,
     pub(crate) files: Vec<FileInput>,
-    /// As requested, lowered to what the target has.
+    /// As requested, but at most those of the target.
     pub(crate) limits: LimitsRequest,
     pub(crate) agent: Option<AgentId>,
     pub(crate) run_as: PrincipalId,
@@ -34,7 +35,7 @@ pub(crate) struct ResolvedRun {
     pub(crate) default_scope: ApprovalScope,
 }
 
-/// A target and the terms on which it runs.
+/// A target and the conditions of its run.
 pub(crate) struct ResolvedTarget {
     pub(crate) target: CallTarget,
     pub(crate) agent: Option<AgentId>,
@@ -44,7 +45,7 @@ pub(crate) struct ResolvedTarget {
 }
 
 impl Service {
-    /// Finds the target of a request and decides whether this principal may have it run.
+    /// Resolves the target of a request and decides whether this principal may run it.
     #[boxed::future]
     pub(crate) async fn resolve_run(
         &self,
@@ -94,7 +95,8 @@ impl Service {
         self.resolve_code(workspace, who, session.as_ref(), code).await
     }
 
-    /// Whether this principal may have this tool called, with whose rights, and on which terms.
+    /// Decides whether this principal may call this tool, with whose rights, and under which
+    /// conditions.
     async fn resolve_tool(
         &self,
         workspace: WorkspaceId,
@@ -164,8 +166,9 @@ impl Service {
         }
     }
 
-    /// Whoever the code of a tool runs as has to be able to leave by its integrations, and so have its
-    /// owner and its author: others would carry out for them what they may not send themselves.
+    /// The principal that the code of a tool runs as must be able to use its integrations, and so
+    /// must the owner and the author of the tool: otherwise they could have others send what they
+    /// may not send.
     pub(crate) fn check_owner_egress(
         &self,
         workspace: WorkspaceId,
@@ -198,7 +201,7 @@ impl Service {
         })
     }
 
-    /// The one whose rights code has that an agent runs.
+    /// The principal whose rights the code of an agent has.
     pub(crate) fn effective_principal(
         &self,
         workspace: WorkspaceId,
@@ -211,9 +214,9 @@ impl Service {
                 self.check_specification_confirmed(workspace, agent)?;
                 let owner = self.db.read(|rows| rows.principal(workspace, agent.owner))?;
                 owner.ok_or_else(|| {
-                    let message = format!("the agent {:?} has no owner any more", agent.name);
+                    let message = format!("agent {:?} no longer has an owner", agent.name);
                     Error::new(ErrorCode::GrantMissing, message)
-                        .hint("give its OWNERSHIP to somebody")
+                        .hint("grant its OWNERSHIP to a principal")
                         .into()
                 })
             }
@@ -230,7 +233,7 @@ fn effective_action(
     if action == ApprovalAction::Deny {
         let message = format!("Tool '{}' denied by agent approval policy", tool.name);
         return Err(Error::new(ErrorCode::ApprovalDenied, message)
-            .hint("go on without it; the owner of the agent decides what it may call")
+            .hint("continue without it; the owner of the agent decides what it may call")
             .into());
     }
     Ok(action)

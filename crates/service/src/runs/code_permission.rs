@@ -1,7 +1,7 @@
-//! Whether code that somebody sends is run, refused, or shown to a person first.
+//! The approval policy for submitted code: it runs, is denied, or needs an approval.
 //!
-//! Whoever may make tools in a workspace decides, since a tool is code as well. The same holds in
-//! every door.
+//! A principal with MODIFY on the workspace sets the policy, since it could also create a tool. The
+//! policy applies to REST, MCP and agents alike.
 
 use crate::error::{RequestError, missing_privilege};
 use crate::identity::caller::Caller;
@@ -17,10 +17,10 @@ use types::{
 };
 use utoipa::ToSchema;
 
-/// Of a tool that every workspace has.
+/// The approval policy of a built-in tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ToolPermission {
-    /// `execute_python`: code that somebody sends, in whichever way.
+    /// `execute_python`, which stands for all submitted code.
     pub tool: &'static str,
     pub permission: Permission,
 }
@@ -38,7 +38,7 @@ impl Service {
         Ok(ToolPermission { tool: EXECUTE_PYTHON, permission })
     }
 
-    /// Holds from the next run on. Answers that were remembered are asked for again.
+    /// Applies from the next run on. Remembered approvals are no longer valid.
     pub async fn set_code_permission(
         &self,
         caller: &Caller,
@@ -57,7 +57,7 @@ impl Service {
         Ok(ToolPermission { tool: EXECUTE_PYTHON, permission })
     }
 
-    /// Whether this principal may have code run, with whose rights, and on which terms.
+    /// Decides whether this principal may run code, with whose rights, and under which conditions.
     pub(crate) async fn resolve_code(
         &self,
         workspace: WorkspaceId,
@@ -95,6 +95,9 @@ impl Service {
 fn denied() -> RequestError {
     let message = format!("'{EXECUTE_PYTHON}' is denied in this workspace");
     Error::new(ErrorCode::ApprovalDenied, message)
-        .hint("go on without running code; whoever may change the workspace decides about it")
+        .hint(
+            "continue without running code; a principal with MODIFY on the workspace can change \
+             the policy",
+        )
         .into()
 }

@@ -1,4 +1,4 @@
-//! Running code for a caller, and what is known of what ran.
+//! Runs code for a caller, and reads the records of executions.
 
 mod context;
 mod event_log;
@@ -30,16 +30,16 @@ pub struct ExecutionQuery {
     pub status: Option<ExecutionStatus>,
     /// The name of a tool.
     pub tool: Option<String>,
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
 impl Service {
-    /// The record as it is now: of one that runs, what is known so far. Of very much output and
-    /// very many results only the first are there, with a warning.
+    /// The current record; for a running execution, as far as it is known. Very large output and
+    /// results are truncated, with a warning.
     pub async fn execution(
         &self,
         caller: &Caller,
@@ -49,7 +49,7 @@ impl Service {
         self.with_transcript(caller.workspace, summary).await
     }
 
-    /// The same for a client, which reads output and results as fast as it likes.
+    /// The current record for a client, which reads output and results at its own speed.
     pub async fn execution_record(
         self: &Arc<Self>,
         caller: &Caller,
@@ -107,8 +107,8 @@ impl Service {
         Ok(self.db.read_off_thread(read).await?.into())
     }
 
-    /// Every event after the one with this number: of one that runs until its end, of another as
-    /// they were kept.
+    /// Every event after the one with this number: for a running execution until its end, otherwise
+    /// the stored events.
     pub async fn execution_events(
         self: &Arc<Self>,
         caller: &Caller,
@@ -120,7 +120,7 @@ impl Service {
         Ok(self.event_stream(live, caller.workspace, id, after))
     }
 
-    /// Asks it to stop; whether it was running.
+    /// Asks an execution to stop, and returns whether it was running.
     #[boxed::future]
     pub async fn cancel_execution(
         self: &Arc<Self>,
@@ -135,7 +135,7 @@ impl Service {
         Ok(self.cancel_active(id))
     }
 
-    /// Whether there was anything to stop.
+    /// Returns whether there was an execution to stop.
     pub(crate) fn cancel_active(&self, id: ExecutionId) -> bool {
         let running = self.active_executions().get(&id).cloned();
         running.iter().for_each(|running| running.request_stop());

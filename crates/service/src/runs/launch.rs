@@ -58,7 +58,7 @@ impl Service {
         Ok(Submitted::Started(self.launch(id, &caller.principal, run, files, context).await?))
     }
 
-    /// Checks a run as of now, takes capacity, and starts it.
+    /// Checks a run against the current records, takes capacity, and starts it.
     #[boxed::future]
     pub(crate) async fn launch(
         self: &Arc<Self>,
@@ -99,7 +99,7 @@ impl Service {
         let admitted = self.engine.admit(command).await;
         let mut admitted = admitted.map_err(|fault| admission_error(fault, &limits, &caps))?;
         if let InputFiles::Stored(stored) = inputs {
-            // Nobody else can change the files from here on: the session is leased to this run.
+            // No other run can change the files from now on: the session is leased to this run.
             if let Some(asked) = &stored.working_directory
                 && admitted.directory_digest().await?.as_ref() != Some(asked)
             {
@@ -171,7 +171,7 @@ impl Service {
     }
 
     fn file_collection(&self) -> FileCollection {
-        // A directory of its own for each, which is wiped at the next start whatever happens.
+        // A separate directory for each; the next start removes leftover ones.
         let directory = self.db.blobs().staging_path();
         FileCollection::Staged(StagingDirectory {
             directory,

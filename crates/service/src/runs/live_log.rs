@@ -1,44 +1,44 @@
-//! Executions that are under way: what has happened in each, for whoever listens.
+//! The logs of running executions, for their readers.
 //!
-//! Every event has a number, counted from one. A listener that comes late, or comes back, gets
-//! what it has missed; one that is slow holds nothing up, and holds nothing in memory: once a log
-//! that is large has been kept, it is read from the record.
+//! Every event has a number, counted from one. A reader that connects late, or reconnects, gets the
+//! events that it has missed. A slow reader delays nothing and holds no memory: a large log is read
+//! from the record once it is stored.
 
 use crate::runs::output_budget::{FREE_BYTES, OutputLease};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use types::{ErrorCode, Event, Execution, OutputChunk, Transcript, Warning};
 
-/// A log of more than this is let go when it is kept, and read from the record from then on.
+/// A log larger than this is released after it was stored, and read from the record from then on.
 pub(crate) const LARGE_BYTES: u64 = 64 * 1024;
-/// A value is there as many times as a tree while its record is made, kept and sent.
+/// How many copies of a value exist while its record is built, stored and sent.
 const VALUE_TREES: u64 = 2;
-/// A value that takes no more than this as a tree is never left out: some 900 numbers.
+/// A value of at most this size in memory is never dropped: some 900 numbers.
 const VALUE_FREE_BYTES: u64 = 2 * FREE_BYTES;
 
 #[derive(Debug)]
 pub(crate) struct LiveLog {
     log: Mutex<LogBuffer>,
-    /// How many events there are, and whether there will be more.
+    /// The number of events, and whether the log is closed.
     state: watch::Sender<LogState>,
 }
 
 #[derive(Debug, Default)]
 struct LogBuffer {
-    /// Shared: together they may be as large as everything that was printed.
+    /// Shared, because together they may be as large as the whole output.
     events: Vec<Arc<Event>>,
     /// Memory of the events.
     bytes: u64,
-    /// The part of the server's budget that they have; absent where they are bounded otherwise.
+    /// Their part of the server's budget; absent where they are bounded otherwise.
     lease: Option<OutputLease>,
-    /// Of the lease, what is for the value.
+    /// The part of the lease that is for the value.
     value_bytes: u64,
     dropped: DroppedOutput,
-    /// The events were let go, and are in the record.
+    /// The events were released, and are in the record.
     is_released: bool,
 }
 
-/// What was not taken into a log because the server's budget was used up.
+/// Output that is not in the log because the server's budget was exhausted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DroppedOutput {
     output_bytes: u64,
@@ -54,12 +54,12 @@ struct LogState {
 /// An event and its number.
 pub type NumberedEvent = (u64, Arc<Event>);
 
-/// Where the next event of a log is.
+/// The location of the next event of a log.
 pub(crate) enum NextEvent {
     Event(Arc<Event>),
-    /// In the record.
+    /// It is in the record.
     InRecord,
-    /// There is none.
+    /// There is no further event.
     Ended,
 }
 
@@ -72,7 +72,7 @@ impl LiveLog {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on output and results are counted against the server's budget.
+    /// Counts output and results against the server's budget from now on.
     pub(crate) fn set_lease(&self, lease: OutputLease) {
         self.log().lease = Some(lease);
     }
@@ -87,14 +87,14 @@ impl LiveLog {
         self.state.send_modify(|state| state.count = count);
     }
 
-    /// Takes an event of running code, if the server has room for it.
+    /// Adds an event of running code, if the budget has memory for it.
     pub(crate) fn push_within_budget(&self, event: Event) {
         let admitted = self.log().admit(event);
         admitted.into_iter().for_each(|event| self.push(event));
     }
 
-    /// Takes memory of the server's budget for a value of running code, before it is there: so many
-    /// bytes as a tree. A small one is never refused.
+    /// Takes memory of the server's budget for a value of running code before the value is built:
+    /// `bytes` in memory. A small value is never refused.
     pub(crate) fn take_value_room(&self, bytes: u64) -> Result<(), String> {
         if bytes <= VALUE_FREE_BYTES {
             return Ok(());
@@ -103,20 +103,20 @@ impl LiveLog {
         let mut log = self.log();
         if !log.grow(all) {
             return Err(format!(
-                "a value that takes {bytes} bytes of memory was dropped: {BUDGET_EXHAUSTED}; return less, or \
-                 run it again later"
+                "a value of {bytes} bytes in memory was dropped: {BUDGET_EXHAUSTED}; return less, \
+                 or run the code again later"
             ));
         }
         log.value_bytes += all;
         Ok(())
     }
 
-    /// Nothing comes after this.
+    /// Closes the log.
     pub(crate) fn close(&self) {
         self.state.send_modify(|state| state.closed = true);
     }
 
-    /// Lets go of the events, which are in the record.
+    /// Releases the events, which are in the record.
     pub(crate) fn release_events(&self) {
         let events = {
             let mut log = self.log();
@@ -142,14 +142,14 @@ impl LiveLog {
         self.log().events.clone()
     }
 
-    /// Output and results.
+    /// The bytes of output and results.
     pub(crate) fn transcript(&self) -> Transcript {
         self.events().iter().map(|event| Event::clone(event)).collect()
     }
 
     pub(crate) async fn wait_closed(&self) {
         let mut state = self.state.subscribe();
-        // An error means that nobody will write any more.
+        // An error means that the sender was dropped.
         let _ = state.wait_for(|state| state.closed).await;
     }
 
@@ -171,7 +171,7 @@ impl LiveLog {
 }
 
 impl LogBuffer {
-    /// As much of an event as there is room for.
+    /// Returns as much of an event as the budget has memory for.
     fn admit(&mut self, event: Event) -> Option<Event> {
         match event {
             Event::Output(piece) => self.admit_output(piece).map(Event::Output),
@@ -186,7 +186,7 @@ impl LogBuffer {
 
     fn admit_output(&mut self, mut piece: OutputChunk) -> Option<OutputChunk> {
         let (length, around) = (piece.text.len(), size_of::<Event>());
-        // What follows a gap would look as if it followed what was before the gap.
+        // After a gap, later output would seem to follow the output before the gap.
         let has_gap = self.dropped.output_bytes > 0;
         if !has_gap && self.grow((around + length) as u64) {
             return Some(piece);
@@ -207,10 +207,11 @@ impl LogBuffer {
 }
 
 /// Why something is missing in a record.
-const BUDGET_EXHAUSTED: &str = "the server's budget for the output of all executions was used up";
+const BUDGET_EXHAUSTED: &str =
+    "the server's memory budget for the output of all executions was exhausted";
 
 impl DroppedOutput {
-    /// Says in a record what is missing in it.
+    /// Adds a warning to a record for each kind of dropped output.
     pub(crate) fn annotate_record(self, execution: &mut Execution) {
         let Self { output_bytes, results } = self;
         let budget = BUDGET_EXHAUSTED;
@@ -231,7 +232,7 @@ impl DroppedOutput {
     }
 }
 
-/// Memory that an event takes, with what it is kept in.
+/// Memory of an event, with its container.
 pub(crate) fn memory_bytes(event: &Event) -> u64 {
     let text = match event {
         Event::Output(piece) => piece.text.len(),

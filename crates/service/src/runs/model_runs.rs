@@ -1,9 +1,9 @@
-//! Runs of a language model. Each is an execution without a sandbox of its own; the code that the
-//! model writes runs in executions that name it as their parent.
+//! Runs of a language model. Each is an execution without a sandbox; the code that the model writes
+//! runs in executions that have it as their parent.
 //!
-//! A run has its row before its model is asked for the first time, and its end, its conversation
-//! and its trace are one commit. One that dies with the server is marked at the next start, and is
-//! not run again.
+//! A run has its row before the first request to its model; its end, its conversation and its trace
+//! are one commit. A run that dies with the server is marked at the next start, and is not
+//! repeated.
 
 use crate::error::{RequestError, invalid_field, not_found};
 use crate::identity::caller::Caller;
@@ -21,25 +21,25 @@ use types::{
 };
 use uuid::Uuid;
 
-/// Between two tries to write down what the volume does not take.
+/// Delay between two attempts to write to the database.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// What a run begins with.
+/// The parameters of a new run.
 #[derive(Debug)]
 pub struct NewRun {
     /// `agent` or `code_execution`.
     pub entry: &'static str,
     pub agent: Option<AgentId>,
-    /// Where its code runs, if it may run any.
+    /// The session in which its code runs, if it may run code.
     pub session: Option<Session>,
-    /// What was asked for, as it was asked.
+    /// The request, unchanged.
     pub arguments: Value,
     pub files_in: Vec<String>,
-    /// The run that this one goes on from.
+    /// The run that this one continues.
     pub previous: Option<ExecutionId>,
 }
 
-/// A run that another one can go on from.
+/// A run that another one can continue.
 #[derive(Debug, Clone)]
 pub struct PreviousRun {
     pub id: ExecutionId,
@@ -48,25 +48,26 @@ pub struct PreviousRun {
     pub conversation: Vec<u8>,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct RunEnd {
     pub error: Option<Error>,
-    /// Of the kind of run that it is.
+    /// The value, in the form for this kind of run.
     pub value: Option<Value>,
     pub plan: Vec<String>,
     pub rounds: Vec<Round>,
     pub files_out: Vec<OutputFile>,
     pub model: Option<ModelUsage>,
     pub warnings: Vec<Warning>,
-    /// What the next run goes on from; without it, from where this one did.
+    /// The conversation for the next run. If absent, the next run continues from the same one as
+    /// this run.
     pub conversation: Option<Vec<u8>>,
     pub trace: Vec<u8>,
-    /// Whether the session that it began with is none of the conversation's, since nothing ran in it.
+    /// Whether its session does not belong to the conversation, because no code ran in it.
     pub discard_session: bool,
 }
 
-/// A run under way. It ends when it is told to, and as interrupted when this is dropped before.
+/// A run in progress. If it is dropped before [`RunHandle::finish`], the run ends as interrupted.
 #[derive(Debug)]
 pub struct RunHandle {
     service: Arc<Service>,
@@ -78,7 +79,7 @@ pub struct RunHandle {
 }
 
 impl Service {
-    /// Writes it down. What is attached is for whoever waits for its end.
+    /// Records a new run. The execution handle is for the client that waits for its end.
     pub async fn begin_run(
         self: &Arc<Self>,
         caller: &Caller,
@@ -137,7 +138,7 @@ impl Service {
         if self.db.write(written).await? { Ok(()) } else { Err(cursor_used_error()) }
     }
 
-    /// What a run of the caller's own has left to go on from.
+    /// The conversation of an earlier run of the caller, to continue it.
     pub fn previous_run(
         &self,
         caller: &Caller,
@@ -145,22 +146,23 @@ impl Service {
     ) -> Result<PreviousRun, RequestError> {
         let found = self.db.read(|rows| rows.run(caller.workspace, id))?;
         let run = found.filter(|run| run.principal == caller.id());
-        let run = run.ok_or_else(|| invalid_field("/cursor", "is of no run of yours"))?;
+        let run =
+            run.ok_or_else(|| invalid_field("/cursor", "does not belong to a run of yours"))?;
         if run.next.is_some() {
             return Err(cursor_used_error());
         }
         let unfinished = || match self.active_executions().contains_key(&id) {
-            true => invalid_field("/cursor", "is of a run that has not ended"),
+            true => invalid_field("/cursor", "belongs to a run that has not ended"),
             false => invalid_field(
                 "/cursor",
-                "is of a run that was interrupted; go on from the cursor that it went on from",
+                "belongs to a run that was interrupted; continue from the cursor before it",
             ),
         };
         let conversation = run.conversation.ok_or_else(unfinished)?;
         Ok(PreviousRun { id: run.id, agent: run.agent, sandbox_id: run.sandbox_id, conversation })
     }
 
-    /// The last run of code of the caller's own in a session, if there was any.
+    /// The caller's last run of code in a session, if there is one.
     pub fn last_run_in_session(
         &self,
         caller: &Caller,
@@ -179,7 +181,7 @@ impl Service {
         }))
     }
 
-    /// The record of a run under way, with what it has told so far.
+    /// The record of a running run, with its events so far.
     pub(crate) fn with_live_progress(&self, record: Execution) -> Execution {
         let running = self.active_executions().get(&record.id).cloned();
         let Some(running) = running.filter(|_| record.ended_at.is_none()) else { return record };
@@ -195,7 +197,7 @@ impl Service {
         record
     }
 
-    /// What a run has written about itself, for whoever may see it.
+    /// The trace of a run, for principals that may see it.
     pub async fn run_trace(
         &self,
         caller: &Caller,
@@ -212,7 +214,7 @@ impl RunHandle {
         self.started.id
     }
 
-    /// Whether whoever asked for it may no longer ask.
+    /// Whether the requester may no longer make requests.
     pub fn is_revoked(&self) -> bool {
         self.service.is_over(self.context.asker())
     }
@@ -221,7 +223,7 @@ impl RunHandle {
         &self.caller
     }
 
-    /// For what it has run.
+    /// The options for executions of the run.
     pub fn child_options(&self) -> SubmitOptions {
         SubmitOptions { parent: Some(self.id()), announce_id: true, ..SubmitOptions::default() }
     }
@@ -230,12 +232,12 @@ impl RunHandle {
         self.running.live.push(event);
     }
 
-    /// Returns when somebody wants it to end, or nobody waits for it any more.
+    /// Returns when the run is asked to stop, or when no client waits for it any more.
     pub async fn stop_requested(&self) {
         self.running.stop_requested().await;
     }
 
-    /// Returns when nothing that it has begun is running any more.
+    /// Returns when no execution of the run is running any more.
     pub async fn wait_for_children(&self) {
         let begun: Vec<Arc<ActiveExecution>> = {
             let running = self.service.active_executions();
@@ -247,8 +249,7 @@ impl RunHandle {
         }
     }
 
-    /// The last thing that is done with it. What is `held` is let go of when the end is kept, and
-    /// before anybody is told of it.
+    /// Ends the run. `held` is dropped after the end is stored and before it is published.
     pub async fn finish<T>(
         mut self,
         status: ExecutionStatus,
@@ -265,7 +266,7 @@ impl RunHandle {
         kept
     }
 
-    /// What came of it is lost, but not that it is over: that is tried until it is written.
+    /// Records the end of a run whose result is lost. Repeats the write until it succeeds.
     #[boxed::future]
     async fn record_lost(self, fault: Error) {
         loop {
@@ -277,7 +278,7 @@ impl RunHandle {
         }
     }
 
-    /// Nobody is asked any more what it wanted to do.
+    /// Withdraws the pending approvals of the run.
     pub async fn withdraw_approvals(&self) {
         let open: Vec<ExecutionId> = {
             let running = self.service.active_executions();
@@ -286,7 +287,7 @@ impl RunHandle {
             open.map(|(id, _)| *id).collect()
         };
         for id in open {
-            // Somebody may have answered in this very moment.
+            // An approval may have been decided in this moment.
             let _ = self.service.cancel_execution(&self.caller, id).await;
         }
     }
@@ -353,10 +354,10 @@ impl Drop for RunHandle {
             ended: true,
         };
         tokio::spawn(async move {
-            let message = "the run ended in the middle; what it began is not begun again";
+            let message = "the run was interrupted; it is not repeated";
             let error = Some(Error::new(ErrorCode::ExecutionInterrupted, message));
             let end = RunEnd { error, ..RunEnd::default() };
-            // Nobody waits for it; the end is told all the same.
+            // No client may wait for it; the end is published anyway.
             let _ = again.finish(ExecutionStatus::Failed, end, ()).await;
         });
     }
@@ -385,7 +386,7 @@ fn started_record(new: &NewRun) -> Execution {
 
 fn cursor_used_error() -> RequestError {
     let mut refused =
-        invalid_field("/cursor", "was used before: the conversation has gone on from there");
-    refused.error.hint = Some("go on with the cursor of the newest answer".to_owned());
+        invalid_field("/cursor", "was already used: the conversation has continued from there");
+    refused.error.hint = Some("continue with the cursor of the newest response".to_owned());
     refused
 }

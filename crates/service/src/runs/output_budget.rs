@@ -1,16 +1,16 @@
-//! How much output of all executions under way the server holds in memory, and how much of that one
-//! workspace may have.
+//! Limits how much output of all running executions the server holds in memory, and how much of
+//! that one workspace may use.
 //!
-//! Every execution has its first bytes for nothing, so that nobody's ordinary output is cut because
-//! of somebody else's flood.
+//! The first bytes of every execution are free, so that ordinary output is never dropped because of
+//! a flood of another execution.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use types::WorkspaceId;
 
-/// Of each execution, never refused: more than a model reads.
+/// Free bytes of each execution, never refused: more than a model reads.
 pub(crate) const FREE_BYTES: u64 = 64 * 1024;
-/// One workspace may have this part of the budget, so that others find some of it left.
+/// The part of the budget that one workspace may use, so that some is left for others.
 const WORKSPACE_PART: u64 = 2;
 
 /// Bytes of output and results in memory, of all executions.
@@ -26,7 +26,7 @@ struct BudgetUsage {
     by_workspace: HashMap<WorkspaceId, u64>,
 }
 
-/// What one execution has of the budget. Dropping it gives all of it back.
+/// The part of the budget that one execution has. Dropping it releases all of it.
 #[derive(Debug)]
 pub(crate) struct OutputLease {
     budget: Arc<OutputBudget>,
@@ -54,7 +54,7 @@ impl OutputBudget {
 }
 
 impl OutputLease {
-    /// Whether so many bytes more may be held; if so, they are counted.
+    /// Takes this many further bytes, if the budget allows it.
     pub(crate) fn grow(&mut self, bytes: u64) -> bool {
         let OutputBudget { bytes_max, .. } = *self.budget;
         let mut used = self.budget.usage();
@@ -70,12 +70,12 @@ impl OutputLease {
         granted
     }
 
-    /// Bytes that are not refused whatever others have.
+    /// Bytes that are never refused.
     pub(crate) fn free_bytes(&self) -> u64 {
         FREE_BYTES.saturating_sub(self.bytes)
     }
 
-    /// Gives back all but so many bytes.
+    /// Releases all but this many bytes.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let less = self.bytes.saturating_sub(bytes);
         let mut used = self.budget.usage();

@@ -1,4 +1,4 @@
-//! A call that waits: what is needed to make it later, kept with its record.
+//! A pending call: everything that is needed to run it after its approval, stored with its record.
 
 use crate::data::inputs::{FileInput, make_names_unique, parse_inputs};
 use crate::data::staging::{file_write_error, hex};
@@ -23,7 +23,7 @@ pub(crate) struct PendingCall {
     /// Without submitted code and without files.
     pub(crate) request: RunRequest,
     pub(crate) inputs: StoredInputs,
-    /// The run of a model that it is part of.
+    /// The model run that it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<ExecutionId>,
 }
@@ -33,12 +33,12 @@ pub(crate) struct PendingCall {
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoredInputs {
     pub(crate) files: Vec<StoredInput>,
-    /// Of code in a session: the digest of its working directory when the approval was requested.
+    /// For code in a session: the digest of its working directory when the approval was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) working_directory: Option<String>,
 }
 
-/// An input whose bytes are kept.
+/// An input file whose bytes are stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoredInput {
@@ -63,7 +63,7 @@ impl PendingCall {
 }
 
 impl Service {
-    /// Keeps the bytes of every input until the question is answered.
+    /// Stores the bytes of every input until the approval is decided.
     pub(crate) async fn persist_inputs(
         self: &Arc<Self>,
         caller: &Caller,
@@ -78,7 +78,7 @@ impl Service {
         Ok(kept)
     }
 
-    /// The bytes of every input, which must be those that were asked about.
+    /// The bytes of every input, which must be those that were submitted for approval.
     pub(crate) async fn open_stored_inputs(
         &self,
         workspace: WorkspaceId,
@@ -95,7 +95,8 @@ impl Service {
                 Err(error) => return Err(file_write_error(&error.into())),
             };
             if hash != file.sha256 {
-                let message = format!("{} is not the file that was asked about", file.name);
+                let message =
+                    format!("{} is not the file that was submitted for approval", file.name);
                 return Err(Error::new(ErrorCode::ApprovalInvalid, message).into());
             }
             opened.push(InputFile {

@@ -63,7 +63,7 @@ impl SubmittedCode {
         match self.entry {
             EntryKind::Script => Ok(EntryPoint::Script { code, argv: self.argv }),
             _ if !self.argv.is_empty() => {
-                Err(invalid_field("/argv", "only a script has arguments"))
+                Err(invalid_field("/argv", "is only allowed for a script"))
             }
             EntryKind::Cell => Ok(EntryPoint::Cell(code)),
             EntryKind::Answer => Ok(EntryPoint::ResultCell(code)),
@@ -78,17 +78,17 @@ pub struct ExecuteRequest {
     pub code: String,
     #[serde(default)]
     pub entry: EntryKind,
-    /// Of a script: what `sys.argv` is.
+    /// For a script: the elements of `sys.argv`.
     #[serde(default)]
     pub argv: Vec<String>,
-    /// For the working directory, before the code runs.
+    /// Files for the working directory, before the code runs.
     #[serde(default, deserialize_with = "objects")]
     pub files: Vec<FileInput>,
     #[serde(default, deserialize_with = "object")]
     pub limits: LimitsRequest,
-    /// Of a fresh sandbox; a session has its own.
+    /// Environment of a fresh sandbox; a session has its own.
     pub environment: Option<String>,
-    /// The names of integrations that the code may leave a fresh sandbox by; a session has its own.
+    /// Names of the integrations that the code of a fresh sandbox may use; a session has its own.
     #[serde(default)]
     pub integrations: Vec<String>,
     /// The same as the integration `internet`.
@@ -110,27 +110,27 @@ impl ExecuteRequest {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
-    /// As in a notebook: the value of a last expression is a result.
+    /// Like a notebook cell: the value of a last expression is a result.
     #[default]
     Cell,
-    /// As a cell whose value is what it binds to the name `result`, if it does.
+    /// Like a cell, whose value is what it binds to the name `result`, if any.
     Answer,
-    /// As `python3 FILE ARGS`.
+    /// Like `python3 FILE ARGS`.
     Script,
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallRequest {
-    /// As the tool's `input_schema` describes them.
+    /// Arguments that match the `input_schema` of the tool.
     #[serde(default = "no_arguments")]
     #[schema(value_type = Object)]
     pub arguments: Value,
     /// The agent that makes the call; absent when the tool is called directly.
     pub agent_id: Option<AgentId>,
-    /// In this session, whose files the tool sees; a fresh sandbox otherwise.
+    /// The session to run in, whose files the tool sees; a fresh sandbox otherwise.
     pub sandbox_id: Option<SandboxId>,
-    /// For the working directory, before the tool runs.
+    /// Files for the working directory, before the tool runs.
     #[serde(default, deserialize_with = "objects")]
     pub files: Vec<FileInput>,
     #[serde(default, deserialize_with = "object")]

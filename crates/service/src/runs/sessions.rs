@@ -1,4 +1,4 @@
-//! Sessions: sandboxes that live as long as a conversation, and what is remembered of them after.
+//! Sessions: sandboxes that live as long as a conversation, and their records after that.
 
 mod files;
 mod grants;
@@ -32,23 +32,23 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionRequest {
-    /// The agent whose code will run in it; absent for code of the caller's own.
+    /// The agent whose code will run in the session; absent for code of the caller.
     pub agent_id: Option<AgentId>,
-    /// As the agent's specification says, or else `default`, if absent.
+    /// Default: that of the agent's specification, or else `default`.
     pub environment: Option<String>,
-    /// The names of integrations that its code may leave by. An agent's specification says its own.
+    /// Names of the integrations that its code may use. An agent has its own in its specification.
     pub integrations: Vec<String>,
     /// The same as the integration `internet`.
     pub allow_network: bool,
     pub name: Option<String>,
-    /// The conversation that it belongs to: a live session with the same key is given instead of
-    /// a new one.
+    /// The key of the conversation: a live session with the same key is returned instead of a new
+    /// one.
     pub key: Option<String>,
     #[serde(deserialize_with = "object")]
     pub limits: LimitsRequest,
-    /// Closed after this time without use; 1800 if absent.
+    /// Closed after this time without use; default 1800.
     pub idle_seconds: Option<u64>,
-    /// For the working directory.
+    /// Files for the working directory.
     #[serde(deserialize_with = "objects")]
     pub files: Vec<FileInput>,
 }
@@ -67,14 +67,14 @@ pub struct SessionChange {
 pub struct SessionQuery {
     pub status: Option<SessionStatus>,
     pub key: Option<String>,
-    /// How many, from 1 to 200; 50 if absent.
+    /// Number of items, 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u32>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
 }
 
-/// Whether a session was made for this request or was there.
+/// Whether a session was created for this request or already existed.
 #[derive(Debug)]
 pub enum OpenedSession {
     New(Session),
@@ -93,9 +93,9 @@ impl Service {
         check_label("/key", request.key.as_deref())?;
         if let Some(found) = self.open_session_by_key(caller, request.key.as_deref()).await? {
             if found.agent != request.agent_id {
-                return Err(invalid_field("/key", "is the key of a session with another agent"));
+                return Err(invalid_field("/key", "belongs to a session with another agent"));
             }
-            // Its generation tells that it begins anew.
+            // Its generation shows that it starts with an empty state.
             let lost = found.status == SessionStatus::Lost;
             let id = found.sandbox_id;
             let found = if lost { self.reset_session(caller, id).await? } else { found };
@@ -127,7 +127,7 @@ impl Service {
                 .await?,
         };
         self.engine.open(asked).await.map_err(|fault| match fault.code {
-            // Everything else that was asked for is known to be right.
+            // The rest of the request has already been checked.
             ErrorCode::ArgsInvalid => field_error("/idle_seconds", fault),
             _ => fault.into(),
         })?;
@@ -138,7 +138,7 @@ impl Service {
                 unknown.0 = None;
                 Ok(OpenedSession::New(opened))
             }
-            // Somebody was quicker.
+            // A concurrent request created it first.
             Err(refused) if refused.error.code == ErrorCode::NameTaken => {
                 let found = self.open_session_by_key(caller, key.as_deref()).await?;
                 found.filter(|found| found.agent == agent).map(OpenedSession::Found).ok_or(refused)
@@ -147,7 +147,7 @@ impl Service {
         }
     }
 
-    /// The session of the same conversation, if it is not over.
+    /// The live session of the same conversation, if there is one.
     async fn open_session_by_key(
         &self,
         caller: &Caller,
@@ -158,7 +158,7 @@ impl Service {
         let found = self.db.read(|rows| rows.session_by_key(workspace, owner, key))?;
         let found = found.map(|session| self.with_live_state(session));
         if let Some(Session { sandbox_id: id, status: SessionStatus::Expired, .. }) = found {
-            // Its end was not written down, and its key is free only then.
+            // Its end is not recorded yet, and its key is free only after that.
             self.db.write(move |tx| tx.expire_session(id, Utc::now())).await?;
             return Ok(None);
         }
@@ -196,7 +196,7 @@ impl Service {
         let (written, asker) = (session.clone(), caller.asker());
         let clock = self.config.clock.clone();
         let insert = move |tx: &Tx<'_>| {
-            // A key that is taken away from here on finds the row and ends the session.
+            // A key that is revoked from now on finds the row and ends the session.
             if is_asker_over(tx, asker, clock.now())? {
                 return Ok(Err(asker_over()));
             }
@@ -208,7 +208,7 @@ impl Service {
         Ok(session)
     }
 
-    /// What was written down, with what the engine knows better.
+    /// The record, updated with the state that the engine has.
     pub(crate) fn with_live_state(&self, session: Session) -> Session {
         match self.engine.info(session.sandbox_id) {
             Ok(info) => Session {
@@ -217,7 +217,7 @@ impl Service {
                 expires_at: info.expires_at,
                 ..session
             },
-            // It ended a moment ago, and that is not written down yet.
+            // It has just ended, and its end is not recorded yet.
             Err(_) if is_live(session.status) => {
                 Session { status: SessionStatus::Expired, ..session }
             }
@@ -245,12 +245,13 @@ impl Service {
         }
     }
 
-    /// The session, if it is the caller's to use and can be used.
+    /// The session, if the caller may use it and it is usable.
     pub fn usable_session(&self, caller: &Caller, id: SandboxId) -> Result<Session, RequestError> {
         check_usable(self.session(caller, id)?)
     }
 
-    /// The same for a principal who is no caller at the moment: a person answers for them.
+    /// The same for a principal that makes no request now, because its call had to wait for an
+    /// approval.
     pub(crate) fn usable_session_of(
         &self,
         workspace: WorkspaceId,
@@ -304,7 +305,7 @@ impl Service {
         Ok(self.with_live_state(changed.await?))
     }
 
-    /// Changes what it is by then, unless it is over: somebody else may be changing it, too.
+    /// Changes the session unless it has ended. Other requests may change it at the same time.
     async fn update_session(
         &self,
         caller: &Caller,
@@ -328,7 +329,7 @@ impl Service {
         self.db.write(written).await?
     }
 
-    /// Nothing of it is left when this returns.
+    /// Closes the session. No process and no file of it is left when this returns.
     pub async fn close_session(
         self: &Arc<Self>,
         caller: &Caller,
@@ -340,13 +341,13 @@ impl Service {
         run_to_completion(async move { service.close_and_note(workspace, id, entry).await }).await
     }
 
-    /// Asks what it is running to end; whether there was anything.
+    /// Asks the running execution of the session to end, and returns whether there was one.
     pub fn interrupt_session(&self, caller: &Caller, id: SandboxId) -> Result<bool, RequestError> {
         self.usable_session(caller, id)?;
         Ok(self.engine.interrupt(id)?)
     }
 
-    /// A new interpreter and an empty working directory, also for a session that was lost.
+    /// Gives the session a new interpreter and an empty working directory, also after it was lost.
     pub async fn reset_session(
         self: &Arc<Self>,
         caller: &Caller,
@@ -366,7 +367,7 @@ impl Service {
         .await
     }
 
-    /// A new interpreter for a session whose own went with the last server.
+    /// Creates a new interpreter for a session that was lost with the previous server process.
     #[boxed::future]
     async fn reopen_lost_session(
         self: &Arc<Self>,
@@ -381,14 +382,14 @@ impl Service {
             generation: lost.generation + 1,
             started_by: Some(caller.principal.id),
             environment: lost.environment,
-            // The operator may have lowered what it had.
+            // The operator may have lowered the limits meanwhile.
             limits: lost.limits.capped_by(&caps.0).to_request(),
             caps: Some(caps),
             expiry: expiry(Some(lost.idle_seconds))?,
             grants,
         };
         match self.engine.open(again).await {
-            // Somebody was quicker.
+            // A concurrent request recreated it first.
             Err(_) if self.engine.info(id).is_ok() => return self.session(caller, id),
             opened => drop(opened?),
         }
@@ -410,8 +411,8 @@ impl Service {
     }
 }
 
-/// A session that is not written down. Whoever asked for it may go away before it is, and nobody
-/// would ever close it then; so it is closed when this is dropped.
+/// A session without a row yet. If the requester disconnects before the row is written, no client
+/// would ever close the session; so it is closed when this is dropped.
 struct UnwrittenSession(Option<(Arc<Service>, SandboxId)>);
 
 impl Drop for UnwrittenSession {
@@ -419,23 +420,23 @@ impl Drop for UnwrittenSession {
         let Some((service, id)) = self.0.take() else { return };
         tokio::spawn(async move {
             let _ = service.engine.close(id).await;
-            // Its row may have been on the way.
+            // Its row may have been written meanwhile.
             let ended = service.db.write(move |tx| tx.expire_session(id, Utc::now())).await;
             if let Err(error) = ended {
-                tracing::error!(session = %id, %error, "its end could not be written down");
+                tracing::error!(session = %id, %error, "cannot record the end of a session");
             }
         });
     }
 }
 
-/// An agent's code leaves as its specification says.
+/// The network access of an agent's code comes from its specification.
 fn asked_integrations(request: &mut SessionRequest) -> Result<Vec<String>, RequestError> {
     let asked = network::requested_integrations(
         std::mem::take(&mut request.integrations),
         request.allow_network,
     );
     if request.agent_id.is_some() && !asked.is_empty() {
-        let message = "the specification of an agent says what its code leaves by";
+        let message = "not allowed with an agent: its specification lists its integrations";
         return Err(invalid_field("/integrations", message));
     }
     Ok(asked)
@@ -448,7 +449,7 @@ fn expiry(idle_seconds: Option<u64>) -> Result<ExpiryRequest, RequestError> {
     Ok(ExpiryRequest { idle: idle_seconds.map(Duration::from_secs), absolute: None })
 }
 
-/// The session, if its status says that it can be used.
+/// The session, if its status allows using it.
 fn check_usable(session: Session) -> Result<Session, RequestError> {
     let (code, state, hint) = match session.status {
         SessionStatus::Ready | SessionStatus::Busy => return Ok(session),
@@ -456,8 +457,8 @@ fn check_usable(session: Session) -> Result<Session, RequestError> {
         SessionStatus::Expired => (ErrorCode::SessionExpired, "has expired", "open a new one"),
         SessionStatus::Lost => (
             ErrorCode::SessionLost,
-            "was lost when the server stopped: its variables and files are gone",
-            "reset it to go on with a new interpreter, or open another session",
+            "was lost when the server stopped, with its variables and files",
+            "reset it to continue with a new interpreter, or open another session",
         ),
     };
     let message = format!("session {} {state}", session.sandbox_id);
@@ -465,11 +466,11 @@ fn check_usable(session: Session) -> Result<Session, RequestError> {
 }
 
 fn session_not_found(id: SandboxId) -> RequestError {
-    let message = format!("session {id} is not there, or not any more");
+    let message = format!("session {id} does not exist or is closed");
     Error::new(ErrorCode::SessionNotFound, message).hint("open a new one").into()
 }
 
-/// For good: nothing brings it back.
+/// Whether the status is final.
 fn is_ended(status: SessionStatus) -> bool {
     matches!(status, SessionStatus::Closed | SessionStatus::Expired)
 }

@@ -1,5 +1,5 @@
-//! Where the value of a secret goes: read from a request, checked, and put into words that a value is
-//! sealed for.
+//! The target of a secret, where its value is sent: parsed from a request, validated, and converted
+//! to the text that the value is encrypted for.
 
 use crate::error::{RequestError, invalid_field};
 use crate::serde_helpers::optional;
@@ -13,11 +13,11 @@ use utoipa::ToSchema;
 use vault::Plaintext;
 
 const VALUE_BYTES_MAX: usize = 64 * 1024;
-/// What servers take as one header.
+/// The maximum that servers accept as one header.
 const HEADER_VALUE_BYTES_MAX: usize = 8 * 1024;
 const PREFIX_BYTES_MAX: usize = 64;
 const PROJECT_CHARS_MAX: usize = 200;
-/// What a sandbox has for itself, and does not work without.
+/// Variables that a sandbox sets itself and does not work without.
 const RESERVED_VARIABLES: [&str; 10] = [
     "USER",
     "LOGNAME",
@@ -32,7 +32,7 @@ const RESERVED_VARIABLES: [&str; 10] = [
 ];
 const RESERVED_PREFIXES: [&str; 3] = ["BELLJAR_", "PYTHON", "LD_"];
 const RESERVED_SUFFIXES: [&str; 1] = ["_PROXY"];
-/// These say how a request is read, and not who sends it.
+/// Headers that control how a request is parsed, and do not authenticate it.
 const FORBIDDEN_HEADERS: [&str; 11] = [
     "host",
     "connection",
@@ -46,35 +46,35 @@ const FORBIDDEN_HEADERS: [&str; 11] = [
     "expect",
     "location",
 ];
-/// Names that the public internet does not have.
+/// Suffixes of names that are not on the public internet.
 const INTERNAL_SUFFIXES: [&str; 4] = [".local", ".internal", ".lan", ".home.arpa"];
-const LOOPBACK: &str = "is the sandbox itself for the code in it; what runs beside the server needs another name, which \
-                        `serve --resolve` can give it";
+const LOOPBACK: &str = "refers to the sandbox itself; for a host beside the server use another \
+                        name, which `serve --resolve` can define";
 
 /// How code uses a secret: one of `env`, `client` and `header`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretInjectionRequest {
-    /// As this variable. Code can read the value.
+    /// In this environment variable. Code can read the value.
     pub env: Option<String>,
-    /// As the credential of this client. Code has a placeholder, and the value goes to the service
-    /// alone.
+    /// As the credential of this client. Code has a placeholder, and only the service receives the
+    /// value.
     pub client: Option<ClientKind>,
-    /// Where the service of the client is; the usual place if absent.
+    /// URL of the service; default: that of the provider.
     pub base_url: Option<String>,
-    /// Of a `cognite` client.
+    /// Required for a `cognite` client.
     pub project: Option<String>,
     /// In this header of requests to this host. Code has a placeholder.
     #[serde(default, deserialize_with = "optional")]
     pub header: Option<HeaderInjection>,
 }
 
-/// The one place that a credential is sent to.
+/// The only target that a credential is sent to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InjectionTarget {
-    /// Plain http is for what is inside the operator's network.
+    /// Plain http is only allowed inside the operator's network.
     pub(crate) https: bool,
-    /// In lower case, and without brackets if it is an address.
+    /// In lower case, and without brackets if it is an IP address.
     pub(crate) host: String,
     pub(crate) port: u16,
     /// In lower case.
@@ -83,7 +83,7 @@ pub(crate) struct InjectionTarget {
 }
 
 impl InjectionTarget {
-    /// As people write it.
+    /// The form for users.
     pub(crate) fn origin(&self) -> String {
         let Self { https, host, port, .. } = self;
         let scheme = if *https { "https" } else { "http" };
@@ -94,7 +94,7 @@ impl InjectionTarget {
     }
 }
 
-/// Values are sealed for this text.
+/// Values are encrypted for this text; a change makes them unreadable.
 impl fmt::Display for InjectionTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { https, host, port, header, prefix } = self;
@@ -108,13 +108,13 @@ impl SecretInjectionRequest {
         *self == Self::default()
     }
 
-    /// `name` is the variable where nothing was said.
+    /// `name` is the default name of the variable.
     pub(super) fn validate(self, name: Option<&str>) -> Result<SecretInjection, RequestError> {
         let Self { env, client, base_url, project, header } = self;
         if client.is_none() {
             for (field, given) in [("base_url", &base_url), ("project", &project)] {
                 if given.is_some() {
-                    let message = "is for a secret of a client: say which in `client`";
+                    let message = "requires `client`, the client that uses the secret";
                     return Err(invalid_field(&format!("/inject/{field}"), message));
                 }
             }
@@ -131,7 +131,10 @@ impl SecretInjectionRequest {
             }
             (None, Some(client), None) => check_client(client, base_url, project),
             (None, None, Some(header)) => check_header(header),
-            _ => Err(invalid_field("/inject", "has one of `env`, `client` and `header`")),
+            _ => Err(invalid_field(
+                "/inject",
+                "must have exactly one of `env`, `client` and `header`",
+            )),
         }
     }
 }
@@ -139,8 +142,10 @@ impl SecretInjectionRequest {
 fn check_variable(path: &str, name: &str) -> Result<(), RequestError> {
     if !is_variable_name(name) {
         let message = match path {
-            "/name" => "is no name of a variable, so say in `inject` how code uses it",
-            _ => "is a name of letters, digits and _, and begins with no digit",
+            "/name" => {
+                "is not a valid variable name; set `inject` to define how code uses the secret"
+            }
+            _ => "must consist of letters, digits and _, and must not start with a digit",
         };
         return Err(invalid_field(path, message));
     }
@@ -174,7 +179,7 @@ fn check_client(
     let base_url = base_url.map(|text| check_base_url(&text)).transpose()?;
     if client == ClientKind::Cognite {
         if base_url.is_none() {
-            let message = "is needed for cognite, such as https://api.cognitedata.com";
+            let message = "is required for cognite, such as https://api.cognitedata.com";
             return Err(invalid_field("/inject/base_url", message));
         }
         let is_named = |project: &String| {
@@ -182,10 +187,10 @@ fn check_client(
             short && !project.trim().is_empty() && !project.chars().any(char::is_control)
         };
         if !project.as_ref().is_some_and(is_named) {
-            return Err(invalid_field("/inject/project", "is needed for cognite"));
+            return Err(invalid_field("/inject/project", "is required for cognite"));
         }
     } else if project.is_some() {
-        return Err(invalid_field("/inject/project", "is for cognite alone"));
+        return Err(invalid_field("/inject/project", "is only allowed for cognite"));
     }
     Ok(SecretInjection::Client(ClientInjection { client, base_url, project }))
 }
@@ -193,24 +198,28 @@ fn check_client(
 fn check_base_url(text: &str) -> Result<String, RequestError> {
     let refused = |message: &str| Err(invalid_field("/inject/base_url", message));
     let Ok(url) = Url::parse(text) else {
-        return refused("is not a URL, such as https://api.example.com");
+        return refused("must be a URL, such as https://api.example.com");
     };
-    let Some(host) = url.host() else { return refused("names no host") };
+    let Some(host) = url.host() else { return refused("must have a host") };
     let extra = !url.username().is_empty()
         || url.password().is_some()
         || url.query().is_some()
         || url.fragment().is_some();
     if extra {
-        return refused("has a host and a path, and nothing else");
+        return refused("must have only a scheme, a host and a path");
     }
     match url.scheme() {
         "https" => {}
         "http" if is_internal_host(&host) => {}
-        "http" => return refused("must be https, since everybody on the way could read the value"),
+        "http" => {
+            return refused(
+                "must be https, because plain http would expose the value on the network",
+            );
+        }
         _ => return refused("must be https"),
     }
     if has_wildcard(&host) {
-        return refused("names one host");
+        return refused("must name one host, without *");
     }
     if is_loopback(&host) {
         return refused(LOOPBACK);
@@ -218,7 +227,8 @@ fn check_base_url(text: &str) -> Result<String, RequestError> {
     Ok(url.to_string().trim_end_matches('/').to_owned())
 }
 
-/// What cannot be said of a name here is looked at when the address is known.
+/// Whether the host is in an internal network, by its name or address. Other names are checked when
+/// their addresses are known.
 fn is_internal_host(host: &Host<&str>) -> bool {
     match host {
         Host::Domain(name) => {
@@ -253,13 +263,16 @@ fn check_header(header: HeaderInjection) -> Result<SecretInjection, RequestError
     let host = check_host(&host)?;
     let name = name.to_lowercase();
     if !is_header_name(&name) {
-        return Err(invalid_field("/inject/header/name", "is no name of a header"));
+        return Err(invalid_field("/inject/header/name", "is not a valid header name"));
     }
     if FORBIDDEN_HEADERS.contains(&name.as_str()) || name.starts_with("proxy-") {
-        return Err(invalid_field("/inject/header/name", format!("{name} is not for credentials")));
+        return Err(invalid_field(
+            "/inject/header/name",
+            format!("{name} cannot carry a credential"),
+        ));
     }
     if prefix.len() > PREFIX_BYTES_MAX || !prefix.bytes().all(is_printable) {
-        let message = format!("is at most {PREFIX_BYTES_MAX} printable ASCII characters");
+        let message = format!("must be at most {PREFIX_BYTES_MAX} printable ASCII characters");
         return Err(invalid_field("/inject/header/prefix", message));
     }
     if let Some(env) = &env {
@@ -268,7 +281,7 @@ fn check_header(header: HeaderInjection) -> Result<SecretInjection, RequestError
     Ok(SecretInjection::Header { header: HeaderInjection { host, name, prefix, env } })
 }
 
-/// `api.example.com`, or with a port, as it is spelled everywhere from here on.
+/// Normalizes a host with an optional port, such as `api.example.com`.
 fn check_host(text: &str) -> Result<String, RequestError> {
     let plain = !text.contains(['/', '\\', '?', '#', '@', '*']) && !text.trim().is_empty();
     let url = Url::parse(&format!("https://{text}")).ok().filter(|_| plain);
@@ -276,7 +289,7 @@ fn check_host(text: &str) -> Result<String, RequestError> {
     let url = url.ok_or_else(|| {
         invalid_field(
             "/inject/header/host",
-            "is one host, such as api.example.com or api.example.com:8443",
+            "must be one host, such as api.example.com or api.example.com:8443",
         )
     })?;
     if url.host().is_some_and(|host| is_loopback(&host)) {
@@ -302,24 +315,25 @@ pub(super) fn check_value(inject: &SecretInjection, value: &Plaintext) -> Result
     let text = value.reveal();
     let refused = |message: String| Err(invalid_field("/value", message));
     if text.is_empty() {
-        return refused("is empty".to_owned());
+        return refused("must not be empty".to_owned());
     }
     if text.len() > VALUE_BYTES_MAX {
-        return refused(format!("has more than {VALUE_BYTES_MAX} bytes"));
+        return refused(format!("must have at most {VALUE_BYTES_MAX} bytes"));
     }
     match inject {
         SecretInjection::Env { .. } if text.contains('\0') => {
-            refused("must have no NUL".to_owned())
+            refused("must not contain NUL".to_owned())
         }
         SecretInjection::Env { .. } => Ok(()),
         SecretInjection::Client(_) | SecretInjection::Header { .. } => {
             if text.len() > HEADER_VALUE_BYTES_MAX {
                 return refused(format!(
-                    "has more than {HEADER_VALUE_BYTES_MAX} bytes for a header"
+                    "must have at most {HEADER_VALUE_BYTES_MAX} bytes for a header"
                 ));
             }
             if !text.bytes().all(is_printable) || text.trim() != text {
-                let message = "goes into a header: printable ASCII, with no space at its ends and no line end";
+                let message = "must be valid in a header: printable ASCII, without line ends, and \
+                               without spaces at the start or end";
                 return refused(message.to_owned());
             }
             Ok(())
@@ -327,7 +341,7 @@ pub(super) fn check_value(inject: &SecretInjection, value: &Plaintext) -> Result
     }
 }
 
-/// Absent for a variable. A kept secret always has one that can be read.
+/// Absent for a variable. A stored secret always has a valid target.
 pub(crate) fn injection_target(inject: &SecretInjection) -> Option<InjectionTarget> {
     let (url, header, prefix) = match inject {
         SecretInjection::Env { .. } => return None,
@@ -350,18 +364,18 @@ pub(crate) fn injection_target(inject: &SecretInjection) -> Option<InjectionTarg
     Some(InjectionTarget { https: url.scheme() == "https", host, port, header, prefix })
 }
 
-/// Whether it is sent to an address that is not public, and is named as such.
+/// Whether the target is given as an IP address that is not public.
 pub(super) fn targets_internal_address(inject: &SecretInjection) -> bool {
     let address = injection_target(inject).and_then(|target| target.host.parse().ok());
     address.is_some_and(is_internal_address)
 }
 
-/// What a value is sealed for. Another spelling here makes every kept value unreadable.
+/// The text that a value is encrypted for. If it changes, all stored values become unreadable.
 pub(super) fn seal_destination(inject: &SecretInjection) -> String {
     match (inject, injection_target(inject)) {
         (SecretInjection::Env { env }, _) => variable_destination(env),
         (_, Some(target)) => format!("header {target}"),
-        // It is sealed for nothing, and opened by nothing.
+        // No value is encrypted for this text.
         (SecretInjection::Client(_) | SecretInjection::Header { .. }, None) => String::new(),
     }
 }

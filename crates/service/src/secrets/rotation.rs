@@ -1,4 +1,4 @@
-//! A new key for everything that is sealed.
+//! Rotates the key of all encrypted values.
 
 use super::Service;
 use crate::error::RequestError;
@@ -11,16 +11,16 @@ use types::{Error, ErrorCode};
 use utoipa::ToSchema;
 use vault::{Rotation, RotationError};
 
-/// What came of a rotation.
+/// The result of a rotation.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 pub struct RotationResult {
-    /// How many values are sealed with the new key: all that there are, of all workspaces.
+    /// The number of values that are encrypted with the new key, in all workspaces.
     pub values: u64,
 }
 
 impl Service {
-    /// Everything is sealed again in one transaction, and nothing is sealed or opened meanwhile. A
-    /// server that is killed at any moment of it finds all values readable.
+    /// Encrypts everything again in one transaction; meanwhile nothing else is encrypted or
+    /// decrypted. If the server is killed at any moment, all values stay readable.
     pub async fn rotate_secrets(
         self: &Arc<Self>,
         caller: &Caller,
@@ -34,7 +34,8 @@ impl Service {
             let rotation = vault.begin_rotation(&in_use)?;
             let way = Arc::clone(&rotation);
             let values = service.db.write(move |tx| reseal(tx, &way, &entry)).await?;
-            // It holds from now on, though its file may get its name only at the next start.
+            // The new key is in use from now on, even if its file is renamed only at the next
+            // start.
             vault.finish_rotation(&rotation).map_err(RotationError::File)?;
             Ok(RotationResult { values })
         })
@@ -62,10 +63,12 @@ impl From<RotationError> for RequestError {
         let fault = Error::new(ErrorCode::DatabaseUnavailable, error.to_string());
         let fault = match error {
             RotationError::OneKey => fault.hint(
-                "put a new key before it in BELLJAR_SECRETS_KEY, with a comma between them, start the \
-                 server again, and rotate",
+                "put a new key and a comma before it in BELLJAR_SECRETS_KEY, restart the server, \
+                 and rotate again",
             ),
-            RotationError::File(_) => fault.hint("all secrets are readable; look at the key file"),
+            RotationError::File(_) => {
+                fault.hint("all secrets are still readable; check the key file")
+            }
         };
         fault.into()
     }

@@ -1,8 +1,8 @@
-//! Environment variables of tools: a definition has their names and since when they have their values,
-//! and the values are sealed as secrets are.
+//! Environment variables of tools: a definition has their names and the time at which each value
+//! was set. The values are encrypted like secrets.
 //!
-//! Whoever reads a definition back and sends it again has no values to send: a variable that is named
-//! without one keeps the one that it has.
+//! A client that reads a definition and sends it back has no values to send, so a variable without
+//! a value keeps its stored one.
 
 use crate::error::RequestError;
 use crate::secrets::variable_destination;
@@ -17,10 +17,10 @@ use vault::{Plaintext, Vault};
 
 const FIELD: &str = "env_variables";
 
-/// Since when each variable of a tool has its value.
+/// The time at which each variable of a tool got its value.
 pub(crate) type VariableTimes = BTreeMap<String, DateTime<Utc>>;
 
-/// Of a tool that is kept.
+/// Reads the times from the configuration of a stored tool.
 pub(crate) fn variable_times(configuration: Option<&Map<String, Value>>) -> VariableTimes {
     let since = |item: &Value| {
         let at = item.get("updated_at")?.as_str()?.parse().ok()?;
@@ -29,7 +29,7 @@ pub(crate) fn variable_times(configuration: Option<&Map<String, Value>>) -> Vari
     listed(configuration).iter().filter_map(since).collect()
 }
 
-/// The values that were written down, and are nowhere else.
+/// The values of a new definition, before they are encrypted.
 pub(crate) fn given_values(
     configuration: Option<&Map<String, Value>>,
 ) -> BTreeMap<String, Plaintext> {
@@ -40,7 +40,7 @@ pub(crate) fn given_values(
     listed(configuration).iter().filter_map(given).collect()
 }
 
-/// As a contract is read from it: those that have a value already have an empty one here.
+/// Adds an empty value to each variable that has a stored one, so that the contract can be read.
 pub(crate) fn fill_missing_values(configuration: &mut Map<String, Value>, kept: &VariableTimes) {
     for item in list_in(configuration) {
         let known = name_of(item).is_some_and(|name| kept.contains_key(name));
@@ -52,7 +52,7 @@ pub(crate) fn fill_missing_values(configuration: &mut Map<String, Value>, kept: 
     }
 }
 
-/// As it is kept and shown: without values.
+/// Removes the values from a configuration that is to be stored or returned.
 pub(crate) fn strip_values(
     configuration: &mut Map<String, Value>,
     kept: &VariableTimes,
@@ -78,7 +78,7 @@ fn name_of(item: &Value) -> Option<&str> {
     item.get("name")?.as_str().map(str::trim)
 }
 
-/// Of the variables that a tool has.
+/// The variables that a tool has.
 pub(crate) fn variable_names(tool: &Tool) -> Vec<String> {
     tool_variable_times(tool).into_keys().collect()
 }
@@ -97,7 +97,7 @@ fn seal_context(workspace: WorkspaceId, tool: &Tool, name: &str, at: DateTime<Ut
     }
 }
 
-/// The values of a tool that is about to be kept, so that nobody can read them.
+/// Encrypts the values of a tool that is about to be stored.
 pub(crate) fn seal_values(
     vault: &Vault,
     workspace: WorkspaceId,
@@ -112,7 +112,8 @@ pub(crate) fn seal_values(
     sealed.collect()
 }
 
-/// With the tool, in the same transaction. What it no longer has goes.
+/// Stores the values in the transaction that stores the tool, and deletes those of removed
+/// variables.
 pub(crate) fn persist_values(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
@@ -129,7 +130,7 @@ pub(crate) fn persist_values(
 }
 
 impl Service {
-    /// The contract with the values of its variables, for a call that is about to run.
+    /// Returns the contract with the values of its variables, for a call that is about to run.
     pub(crate) async fn with_variables(
         &self,
         workspace: WorkspaceId,
@@ -154,8 +155,8 @@ impl Service {
 }
 
 fn unreadable(tool: &Tool, name: &str) -> RequestError {
-    let message = format!("the variable {name} of the tool {:?} cannot be read", tool.name);
+    let message = format!("cannot decrypt variable {name} of tool {:?}", tool.name);
     Error::new(ErrorCode::SecretMissing, message)
-        .hint("change the tool, and give the value again")
+        .hint("update the tool and set the value again")
         .into()
 }

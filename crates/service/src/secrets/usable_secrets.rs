@@ -1,11 +1,12 @@
-//! The secrets that code is given, by the rights that hold now.
+//! The secrets that code may use, by the current rights.
 //!
-//! What is somebody's own is for what they run. What is the workspace's is for code that runs as
-//! somebody with USAGE on it and was written by somebody with USAGE on it, and has to be meant for that
-//! code: named by an integration that it leaves by, or, if the value stays outside of the sandbox, set
-//! by an owner of the workspace or by whoever the code runs as. Otherwise whoever can make a secret
-//! could open a host to everybody. Who set a value counts, and not who owns the secret: a secret can be
-//! handed over.
+//! A personal secret is for code that its owner runs. A workspace secret requires USAGE for both
+//! the principal that the code runs as and the author of the code. It must also be meant for that
+//! code: listed by an integration that the code uses, or, if the value stays outside of the
+//! sandbox, set by an owner of the workspace or by the principal that the code runs as. Otherwise
+//! any principal that can create a secret could allow a host for all code of the workspace. The
+//! principal that set the value counts, and not the owner, because the ownership of a secret can be
+//! transferred.
 
 use super::injection::{self, InjectionTarget};
 use super::{Service, seal_context};
@@ -18,21 +19,22 @@ use types::{
 };
 use vault::{Plaintext, Vault};
 
-/// A value that is replaced while it is looked for is looked for again.
+/// How often a value that was replaced while it was read is read again.
 const TRIES: usize = 3;
 
-/// Who has written the code that somebody's own secrets would be given to.
+/// The author of code, in relation to the caller whose personal secrets it could use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CodeAuthor {
-    /// Whoever asks for it to run.
+    /// The caller that requests the run.
     Caller,
-    /// A principal who may act for the caller, and is not told the caller's own values. `has_values` is
-    /// for a tool with values of its own: where those are sent is not the caller's to say.
+    /// Another principal. Its code may use credentials of the caller, but not read personal values
+    /// of the caller. `has_values` is set for a tool with values of its own, which the caller must
+    /// not be able to redirect.
     Other { by: PrincipalId, has_values: bool },
 }
 
 impl CodeAuthor {
-    /// The author whose rights count beside those that code runs with.
+    /// The author whose rights count besides those of the principal that the code runs as.
     pub(crate) fn principal(self) -> Option<PrincipalId> {
         match self {
             Self::Caller => None,
@@ -41,45 +43,46 @@ impl CodeAuthor {
     }
 }
 
-/// For whom code runs, and by what it leaves.
+/// The principals and integrations of a run, which decide about its secrets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SecretConsumer<'a> {
     pub(crate) workspace: WorkspaceId,
-    /// Whose rights it has.
+    /// The principal whose rights the code has.
     pub(crate) run_as: &'a Principal,
-    /// Who asked for it.
+    /// The principal that requested the run.
     pub(crate) caller: PrincipalId,
     pub(crate) author: CodeAuthor,
     pub(crate) integrations: &'a [Integration],
 }
 
-/// A secret that code is given, with its value.
+/// A secret that code may use, with its value.
 #[derive(Debug, Clone)]
 pub(crate) struct UsableSecret {
     pub(crate) id: SecretId,
     pub(crate) version: u64,
     pub(crate) name: String,
     pub(crate) inject: SecretInjection,
-    /// Whether its host is open to code for that alone.
+    /// Whether the secret by itself allows access to its host.
     pub(crate) opens_host: bool,
     pub(crate) value: Plaintext,
 }
 
 impl UsableSecret {
-    /// Where its value is sent; absent if it is given to code as a variable.
+    /// Where its value is sent; absent if code has it as a variable.
     pub(crate) fn target(&self) -> Option<InjectionTarget> {
         injection::injection_target(&self.inject)
     }
 }
 
 impl Service {
-    /// With their values. A credential that cannot be read closes its host and nothing else.
+    /// The usable secrets with their values. A credential that cannot be decrypted is left out, so
+    /// that code cannot reach its host.
     pub(crate) async fn open_secrets(
         &self,
         borrower: SecretConsumer<'_>,
         is_wanted: impl Fn(&Secret) -> bool,
     ) -> Result<Vec<UsableSecret>, RequestError> {
-        // First the vault: no new key comes in between.
+        // Lock the vault first, so that the key is not rotated in between.
         let vault = self.vault.read().await;
         let mut usable: Vec<UsableSecret> = Vec::new();
         let mut bytes = 0;
@@ -93,13 +96,14 @@ impl Service {
                     usable.push(UsableSecret { opens_host: opens, ..opened });
                 }
                 None if secret.exposed => return Err(unreadable(&secret)),
-                None => tracing::error!(secret = %secret.id, "a credential cannot be read"),
+                None => tracing::error!(secret = %secret.id, "cannot decrypt a credential"),
             }
         }
         Ok(usable)
     }
 
-    /// Without their values. Of two for the same use one's own comes first, and then the older one.
+    /// The usable secrets without their values. Of several for the same use, a personal one comes
+    /// first, then the older one.
     pub(crate) fn usable_secrets(
         &self,
         borrower: SecretConsumer<'_>,
@@ -125,8 +129,9 @@ impl Service {
         Ok(lent)
     }
 
-    /// Whether a secret opens its host by itself. One's own does for those who could do it by a rule as
-    /// well, and for others where an integration that they may use has opened it already.
+    /// Whether a secret by itself allows access to its host. A personal secret does so for
+    /// principals that could also create a network rule, and for others if an integration that they
+    /// may use already allows the host.
     pub(crate) fn opens_host(
         &self,
         workspace: WorkspaceId,
@@ -216,9 +221,9 @@ impl Service {
 }
 
 fn unreadable(secret: &Secret) -> RequestError {
-    let message = format!("the secret {:?} cannot be read", secret.name);
+    let message = format!("cannot decrypt secret {:?}", secret.name);
     Error::new(ErrorCode::SecretMissing, message)
-        .hint("its record was changed by something else than Belljar; set it again")
+        .hint("its record was changed outside of Belljar; set the value again")
         .into()
 }
 

@@ -82,7 +82,7 @@ fn responses_text(operation: &ApiOperation<'_>) -> String {
     align_columns(&rows.collect::<Vec<_>>())
 }
 
-/// The fields of an object, or what else a schema is.
+/// The fields of an object, or a description of any other schema.
 fn fields_text(schema: &Value) -> String {
     let Some(properties) = schema["properties"].as_object() else {
         return format!("  {}", schema_name(schema));
@@ -99,7 +99,7 @@ fn fields_text(schema: &Value) -> String {
     align_columns(&rows.collect::<Vec<_>>())
 }
 
-/// Descriptions are sentences over several lines; a table has one for each.
+/// Joins the lines of a description, because a table has one line per entry.
 fn indent_lines(text: &str) -> String {
     text.replace('\n', " ")
 }
@@ -131,7 +131,7 @@ fn schema_name(schema: &Value) -> String {
     }
 }
 
-/// The named schemas that a part of an operation uses, also those within others, each once.
+/// The named schemas that a part of an operation uses, directly or through others, each once.
 fn used_schemas<'a>(document: &'a OpenApiDocument, part: &'a Value) -> Vec<(&'a str, &'a Value)> {
     let mut found: Vec<(&str, &Value)> = Vec::new();
     let mut open = vec![part];

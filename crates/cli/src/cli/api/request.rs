@@ -158,7 +158,7 @@ impl ApiRequestBuilder<'_> {
         Ok(ApiRequestBody::Files(files))
     }
 
-    /// The content type that the operation takes, and that the file is likely to have.
+    /// The content type that the operation accepts and that the file most likely has.
     fn content_type(&self, given: Option<&InputBody>) -> &'static str {
         let ending = given.and_then(|given| given.extension.as_deref());
         let by_ending = CONTENT_TYPES.into_iter().find(|(known, _)| Some(*known) == ending);
@@ -169,7 +169,7 @@ impl ApiRequestBuilder<'_> {
         }
     }
 
-    /// The body as it was given, byte for byte, unless there are fields to put into it.
+    /// The body unchanged, byte for byte, unless fields are added to it.
     fn json(
         &mut self,
         given: Option<Vec<u8>>,
@@ -225,7 +225,8 @@ fn unknown_parameter(name: &str, known: &[ApiParameter<'_>]) -> String {
     }
 }
 
-/// A value cannot be anything but one part of a path: nothing, `.` and `..` would be more or less.
+/// Rejects values that are not one path segment: an empty value, `.` and `..` would change the
+/// path.
 fn fill_path(path: &str, name: &str, value: &str) -> Result<String, CliError> {
     if matches!(value, "" | "." | "..") {
         return Err(CliError::usage(format!(

@@ -42,7 +42,8 @@ impl OpenApiDocument {
         self.validate(value, schema).is_empty()
     }
 
-    /// Text as the value that a schema wants: itself where it wants text, otherwise JSON.
+    /// Parses text as the value that a schema expects: as a string if the schema allows one,
+    /// otherwise as JSON.
     pub(super) fn parse_value(&self, text: &str, schema: &Value) -> Value {
         let as_text = Value::String(text.to_owned());
         let wants_anything = self.is_valid(&Value::Array(vec![Value::Null]), schema);
@@ -93,8 +94,8 @@ impl OpenApiSchemaChecker<'_> {
         }
     }
 
-    /// One of the schemas must match. Otherwise the error is about the one that was most likely meant:
-    /// the one that is wrong the deepest, and in the fewest places.
+    /// One of the schemas must match. Otherwise the errors are those of the most likely schema: the
+    /// one whose errors are deepest, and fewest.
     fn check_branches(&mut self, value: &Value, branches: &[Value]) {
         let depth = |wrong: &SchemaMismatch| wrong.path.matches('/').count();
         let tried = branches.iter().map(|branch| {
@@ -161,10 +162,10 @@ impl OpenApiSchemaChecker<'_> {
     fn check_number(&mut self, number: Option<f64>, schema: &Value) {
         let Some(number) = number else { return };
         if let Some(min) = schema["minimum"].as_f64().filter(|min| number < *min) {
-            self.add_mismatch(format!("must be at min {min}"));
+            self.add_mismatch(format!("must be at least {min}"));
         }
         if let Some(max) = schema["maximum"].as_f64().filter(|max| number > *max) {
-            self.add_mismatch(format!("must be at max {max}"));
+            self.add_mismatch(format!("must be at most {max}"));
         }
     }
 
@@ -187,8 +188,8 @@ fn unknown_field(known: Option<&Map<String, Value>>) -> String {
 
 fn range_text(min: u64, max: u64) -> String {
     match (min, max) {
-        (min, u64::MAX) => format!("at min {min}"),
-        (0, max) => format!("at max {max}"),
+        (min, u64::MAX) => format!("at least {min}"),
+        (0, max) => format!("at most {max}"),
         (min, max) => format!("{min} to {max}"),
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn start_interpreter(outside: &UnsandboxedPython) -> Result<Duration,
     if status.success() { Ok(took) } else { Err(CliError::usage("`python3 -c pass` failed")) }
 }
 
-/// A warm interpreter that forks when it is asked.
+/// A warm interpreter that forks on request.
 #[derive(Debug)]
 pub(super) struct BaselineInterpreter {
     process: Child,
@@ -67,7 +67,11 @@ impl BaselineInterpreter {
         self.input
             .write_all(b"\n")
             .map_err(|error| io_failure("the baseline process exited", &error))?;
-        let nanos = self.read_line()?.trim().parse().map_err(|_| CliError::usage("no floor"))?;
+        let nanos = self
+            .read_line()?
+            .trim()
+            .parse()
+            .map_err(|_| CliError::usage("the baseline process printed no time"))?;
         Ok(Duration::from_nanos(nanos))
     }
 

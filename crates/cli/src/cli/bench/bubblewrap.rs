@@ -4,8 +4,8 @@ use engine::UnsandboxedPython;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long `code` takes in a new bubblewrap sandbox, or `None` where bubblewrap is not there or
-/// cannot make one.
+/// How long `code` takes in a new bubblewrap sandbox, or `None` if bubblewrap is missing or does
+/// not work.
 pub(super) fn run(outside: &UnsandboxedPython, code: &str) -> Option<Duration> {
     let started = Instant::now();
     let output = Command::new("bwrap")

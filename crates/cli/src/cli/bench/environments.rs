@@ -44,7 +44,7 @@ async fn second_session(
     base: &str,
     samples: usize,
 ) -> Result<Figure, CliError> {
-    // So that there is one to compare with on every machine.
+    // At least one environment to compare with, on every machine.
     engine.prepare("bare", |_| {}).await?;
     let built = engine.environments()?.into_iter();
     let built = built.filter(|it| it.status == EnvironmentStatus::Ready && it.name != base);
@@ -65,7 +65,7 @@ async fn second_session(
     Ok(Figure {
         name: "second_session",
         value: ratios.iter().map(|(ratio, ..)| *ratio).fold(0.0, f64::max),
-        unit: "x usual",
+        unit: "x default",
         target: FigureTarget::AtMost(1.2),
         raw: told.collect::<Vec<_>>().join(", "),
     })
@@ -122,7 +122,7 @@ fn build_warm(data: &Path, name: &str) -> Result<Figure, CliError> {
     })
 }
 
-/// How long uv alone takes for the same packages, into a virtual environment of its own.
+/// How long uv alone takes for the same packages, in a new virtual environment.
 fn uv_sync(uv: &Path, python: &Path, lock: &str, aside: &Path) -> Result<Duration, CliError> {
     let venv = aside.join("venv");
     let file: PathBuf = aside.join("plain.lock");
@@ -176,7 +176,7 @@ fn list(data: &Path, name: &str) -> Result<Figure, CliError> {
         value: took.as_secs_f64() * 1000.0,
         unit: "ms",
         target: FigureTarget::AtMost(50.0),
-        raw: format!("{LISTED} of one's own, and those that ship"),
+        raw: format!("{LISTED} custom environments, and the built-in ones"),
     })
 }
 

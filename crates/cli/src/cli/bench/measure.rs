@@ -161,8 +161,8 @@ impl Bench {
         Ok(samples.figures("pooled", 0.2))
     }
 
-    /// Lets the pool fill up and come to rest, so that what is measured finds a waiting sandbox and
-    /// does not share a core with the making of the next one.
+    /// Waits until the pool is full and idle, so that the measured request finds a ready sandbox
+    /// and does not share a core with the start of the next one.
     pub(super) async fn await_pool(&self) -> Result<(), CliError> {
         while self.pooled.ready_sandboxes(&self.environment).await? < POOL {
             tokio::time::sleep(Duration::from_millis(1)).await;

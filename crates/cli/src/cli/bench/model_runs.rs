@@ -1,5 +1,5 @@
-//! What a run of a model costs when the model costs nothing: the same code in a session, execution
-//! by execution, and as the rounds of one run, in turns, both over a real server.
+//! Measures the overhead of model runs, with a model that takes no time: the same code as single
+//! executions in a session and as the rounds of one run, alternately, on a real server.
 
 use super::super::CliError;
 use super::report::Figure;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const SCRIPT: &str = include_str!("../../../../../bench/run.yaml");
 const ROUNDS: usize = 4;
-/// A run takes some hundred times what an execution takes.
+/// A run takes some hundred times as long as an execution.
 const SAMPLES_PER_RUN: usize = 10;
 
 pub(super) async fn measure(
@@ -28,7 +28,7 @@ pub(super) async fn measure(
     let served = BenchServer::start(data, environment, &["--model", &model], &[]).await?;
     let codes = script_codes()?;
     let (mut runs, mut alone) = (Vec::new(), Vec::new());
-    // The first of each warms what is only made once.
+    // The first of each warms up caches.
     run_model(&served).await?;
     execute_codes(&served, &codes).await?;
     for _ in 0..(samples / SAMPLES_PER_RUN).max(5) {
@@ -44,7 +44,11 @@ fn script_codes() -> Result<Vec<String>, CliError> {
     let calls = script.turns().iter().flat_map(|turn| &turn.calls);
     let codes = calls.filter_map(|call| call.arguments["code"].as_str().map(str::to_owned));
     let codes: Vec<String> = codes.collect();
-    if codes.len() == ROUNDS { Ok(codes) } else { Err(CliError::internal("another script")) }
+    if codes.len() == ROUNDS {
+        Ok(codes)
+    } else {
+        Err(CliError::internal("the demo script has an unexpected number of rounds"))
+    }
 }
 
 async fn run_model(served: &BenchServer) -> Result<Duration, CliError> {

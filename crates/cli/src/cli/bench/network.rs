@@ -42,7 +42,7 @@ const DOWNLOAD_BYTES: usize = 1 << 30;
 const DOWNLOADS: usize = 3;
 const AT_ONCE: usize = 200;
 static TEXT: [u8; 64 * 1024] = filler_text();
-/// As long as keys are.
+/// As long as a typical API key.
 const KEY: &str = "sk-bench-Zm9yIG5vYm9keSBhdCBhbGwgYW5kIG5vdGhpbmc";
 /// The slowest machine downloads for less than this.
 const WALL_MS: u64 = 300_000;
@@ -200,7 +200,7 @@ fn p50(seconds: &[f64]) -> Duration {
     percentile(&times, 50)
 }
 
-/// A host that says `hello`, or as much text as it is asked for, over HTTP/1.1 or HTTP/2.
+/// A host that responds with `hello`, or with as much text as requested, over HTTP/1.1 or HTTP/2.
 struct BenchHost {
     port: u16,
     files: TempDir,
@@ -232,7 +232,7 @@ impl BenchHost {
         Ok(host)
     }
 
-    /// Which is also the one that vouches for it.
+    /// The certificate is self-signed, so clients trust it directly.
     fn certificate_path(&self) -> std::path::PathBuf {
         self.files.path().join("host.pem")
     }
@@ -253,7 +253,7 @@ fn server_config(made: &CertifiedKey<rcgen::KeyPair>) -> Result<ServerConfig, Cl
 
 async fn serve(tls: TlsAcceptor, stream: TcpStream) {
     let _ = stream.set_nodelay(true);
-    // How a connection ends is told to the client, which counts.
+    // The client detects and counts failed connections.
     let Ok(stream) = tls.accept(stream).await else { return };
     let service = service_fn(async |request: Request<Incoming>| {
         Ok::<_, Infallible>(text_response(request.uri().path()))

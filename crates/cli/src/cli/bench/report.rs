@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// What a figure should reach, and on which side of it.
+/// The target of a figure: a minimum or a maximum.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FigureTarget {
     AtMost(f64),
     AtLeast(f64),
-    /// Only shown, to compare with.
+    /// No target; shown for comparison only.
     Unbounded,
 }
 
@@ -24,11 +24,11 @@ impl FigureTarget {
 #[derive(Debug, Clone)]
 pub(super) struct Figure {
     pub(super) name: &'static str,
-    /// In the unit that `unit` says.
+    /// In the unit of `unit`.
     pub(super) value: f64,
     pub(super) unit: &'static str,
     pub(super) target: FigureTarget,
-    /// What was measured, before it was divided by anything.
+    /// The measured times before the division.
     pub(super) raw: String,
 }
 

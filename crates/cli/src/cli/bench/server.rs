@@ -1,8 +1,9 @@
-//! What the server costs: the same work over HTTP and through an engine in this process, in turns.
+//! Measures the overhead of the server: the same work over HTTP and through an engine in this
+//! process, alternately.
 //!
-//! The server is this binary, started as users start it, with records of its own that are gone when
-//! the figures are taken. Its records are on the disk before it answers, and those of an engine are
-//! nowhere; the figures have that in them.
+//! The server is this binary, started as users start it, with its own temporary records. It writes
+//! its records to disk before it responds, and an engine has no records; the figures include that
+//! difference.
 
 use super::super::CliError;
 use super::measure::{BLOCK, Bench, percentile};
@@ -23,7 +24,7 @@ const SESSIONS: usize = 64;
 const BURST: usize = 500;
 const CODE: &str = "40 + 2";
 
-/// A server for as long as it is measured.
+/// A server that runs during the measurement.
 pub(super) struct BenchServer {
     _process: Child,
     _records: TempDir,
@@ -118,7 +119,9 @@ pub(super) fn cli_error(error: &dyn std::fmt::Display) -> CliError {
 
 fn client(key: &str) -> Result<Client, CliError> {
     let mut headers = reqwest::header::HeaderMap::new();
-    let value = format!("Bearer {key}").parse().map_err(|_| CliError::internal("a key"))?;
+    let value = format!("Bearer {key}")
+        .parse()
+        .map_err(|_| CliError::internal("the server printed an invalid API key"))?;
     headers.insert("authorization", value);
     let json = reqwest::header::HeaderValue::from_static("application/json");
     headers.insert("content-type", json);
@@ -158,7 +161,7 @@ impl Bench {
         Ok(figures)
     }
 
-    /// A live session on either side.
+    /// An execution in a live session, on either side.
     async fn over_http(&mut self, served: &BenchServer) -> Result<Figure, CliError> {
         let outside = served.open_session(&json!({})).await?;
         let inside = self.pooled.open(self.new_session()).await?.id;
@@ -179,7 +182,7 @@ impl Bench {
         Ok(compare("server_exec", &http, &engine, "x engine", 3.0))
     }
 
-    /// A session from its beginning to its end.
+    /// A session from start to end.
     async fn cycle(&mut self, served: &BenchServer) -> Result<Figure, CliError> {
         let (mut http, mut engine) = (Vec::new(), Vec::new());
         for turn in 0..self.samples {
@@ -202,7 +205,7 @@ impl Bench {
     }
 }
 
-/// Sessions that all work at once, for a while.
+/// Many sessions that work concurrently for a while.
 async fn concurrent_sessions(served: BenchServer, seconds: u64) -> Result<Vec<Figure>, CliError> {
     let served = Arc::new(served);
     let until = Instant::now() + Duration::from_secs(seconds);

@@ -1,4 +1,5 @@
-//! What a contract costs: the check of a source, and a call against plain execution.
+//! Measures the overhead of contracts: the check of a source, and a call compared to a plain
+//! execution.
 
 use super::super::CliError;
 use super::baseline;
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 /// 300 lines, as people write them.
 const SOURCE: &str = include_str!("../../../../../bench/tool.py");
 const SMALL: &str = "def handle(a: int, b: int) -> int:\n    return a + b\n";
-/// Each sample of the check is as long as a start of Python, which is what it is compared with.
+/// Repetitions per sample of the check, so that a sample takes about as long as a start of Python,
+/// its baseline.
 const CHECKS_IN_A_SAMPLE: u32 = 20;
 
 impl Bench {
@@ -29,7 +31,7 @@ impl Bench {
         Ok(compare("check", &checks, &starts, "x python", 0.05))
     }
 
-    /// Both in a sandbox of their own out of the pool, from the request to the record.
+    /// Both in a fresh sandbox of the pool, from the request to the record.
     pub(super) async fn tool_call(&mut self) -> Result<Figure, CliError> {
         let tool = parse_tool(SMALL)?;
         let (mut calls, mut executions) = (Vec::new(), Vec::new());

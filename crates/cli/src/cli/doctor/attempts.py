@@ -1,7 +1,7 @@
-"""Tries from inside what each wall forbids. Put after a line that sets HOST, and run as one cell.
+"""Tries from inside what each isolation layer forbids. Put after a line that sets HOST, and run as one cell.
 
-An attempt returns what it met. `Open` says that a wall did not hold, and so does anything unexpected: a wall is proved
-by the answer that it gives, not by whatever else went wrong.
+An attempt returns the observed result. `Open` reports that a layer did not hold. Any unexpected error is reported as
+`Open` too, because only the expected error proves a layer.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Open(Exception):
-    """The wall did not hold."""
+    """The isolation layer did not hold."""
 
 
 def refused(what, action, *answers):
@@ -46,7 +46,7 @@ def call(name, *arguments):
 
 
 def in_child(action):
-    """For what would change this process, should it be possible. It is tried here where there can be no other."""
+    """Runs an attempt in a child, because a success would change the process. Without processes it runs here."""
     if not HOST["has_processes"]:
         return action()
     child = os.fork()
@@ -91,7 +91,7 @@ def mount():
 
 
 def user_namespace():
-    # ENOSPC comes from a limit of zero, which is the second wall here.
+    # ENOSPC comes from a limit of zero, which is the second layer here.
     return refused("unshare", lambda: in_child(lambda: call("unshare", CLONE_NEWUSER)), "EPERM", "ENOSYS", "ENOSPC")
 
 
@@ -112,7 +112,7 @@ def signals():
         os.kill(1, signal.SIGKILL)
     except PermissionError:
         return "kill: EPERM"
-    return "kill: without effect"  # or nobody would be here to say so
+    return "kill: without effect"  # otherwise this process would be gone
 
 
 def ptrace():
@@ -194,7 +194,7 @@ def process_limit():
 
 
 def no_processes():
-    """Past the guide in the kernel, which refuses in words of its own and is no wall."""
+    """Bypasses the guidance in the runner, which also refuses but is not an isolation layer."""
     arguments = (ctypes.c_char_p * 2)(b"true", None)
     refused("execve", lambda: call("execve", b"/bin/true", arguments, None), "EPERM")
     return refused("fork", native_fork, "EPERM")

@@ -6,7 +6,7 @@ use engine::host::{
 use std::fs;
 use std::path::Path;
 
-/// As many namespaces as a busy server has sandboxes, with room.
+/// As many namespaces as a busy server has sandboxes, and some more.
 const NAMESPACES: u32 = 15_000;
 
 const DOCKER: &str = "docker run --security-opt seccomp=unconfined --security-opt \
@@ -32,7 +32,8 @@ pub(super) fn namespace(cause: NamespaceCause) -> String {
     }
 }
 
-/// Ubuntu's way is a profile for each program that needs namespaces; the switch is for all.
+/// Ubuntu recommends a profile for each program that needs namespaces; the sysctl applies to all
+/// programs.
 fn apparmor() -> String {
     let program = std::env::current_exe().unwrap_or_else(|_| "/usr/local/bin/belljar".into());
     format!(
@@ -52,7 +53,7 @@ fn seccomp_filtered(runtime: ContainerRuntime) -> String {
     }
 }
 
-/// `None` where namespaces have to come first.
+/// `None` if namespaces must be fixed first.
 pub(super) fn proc_mount(cause: ProcCause) -> Option<String> {
     match cause {
         ProcCause::Covered(ContainerRuntime::NoContainer) => Some(

@@ -154,8 +154,8 @@ fn cgroup(host: &HostSupport) -> HostCheck {
     }
 }
 
-/// Descriptors that are sent from one process to another count for all processes of a user: where
-/// sandboxes have the user of the server, they are kept below its limit.
+/// Descriptors that are in transit between processes count for all processes of a user. If
+/// sandboxes run as the user of the server, they are kept below its limit.
 fn descriptors(host: &HostSupport) -> HostCheck {
     let needed = Limits::DEFAULT.open_files + DESCRIPTORS_RESERVED;
     let low = host.ids == HostIds::Shared && host.descriptors < needed;

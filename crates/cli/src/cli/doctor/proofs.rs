@@ -16,7 +16,7 @@ use types::{Error, Execution, LimitsRequest, OutputStream};
 const ATTEMPTS: &str = include_str!("attempts.py");
 const MIB: u64 = 1024 * 1024;
 
-/// Small, so that passing them takes a moment only.
+/// Small limits, so that code reaches them quickly.
 const PROCESSES: u64 = 16;
 const DISK_BYTES: u64 = 4 * MIB;
 const DISK_INODES: u64 = 128;
@@ -66,7 +66,7 @@ fn attempts(has_processes: bool) -> Attempts {
     others.chain([NO_PROCESSES]).collect()
 }
 
-/// The engine rejects an unknown environment later.
+/// Whether the environment allows processes. The engine rejects an unknown environment later.
 fn has_processes(data: &Path, environment: &str) -> bool {
     let recipe = Environments::open(data).and_then(|known| known.find(environment));
     !recipe.is_ok_and(|it| it.definition.processes == ProcessesSetting::Deny)

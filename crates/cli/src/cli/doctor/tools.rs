@@ -84,7 +84,8 @@ fn uv(data: &Path) -> HostCheck {
     HostCheck { name: "uv".into(), state, evidence, provides: "installs packages", fix: None }
 }
 
-/// Written to, because its mode says too little: it may be on a read-only or full file system.
+/// Tests the directory by writing to it, because its mode is not enough: it may be on a read-only
+/// or full file system.
 fn data_directory(data: &Path) -> HostCheck {
     let path = data.join(format!(".doctor-{}", std::process::id()));
     let write = || -> io::Result<()> {

@@ -32,7 +32,7 @@ pub(super) fn print_environment(environment: &Value, json: bool) -> Result<(), C
     }
     let mut shown = environment.clone();
     if let Some(fields) = shown.as_object_mut() {
-        // Longer than anybody reads, and there for programs.
+        // Too long to read; it is in the JSON output.
         fields.shift_remove("lock");
         fields.insert("packages".to_owned(), Value::Object(versions(environment)));
         if let Some(size) = size(environment) {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file that was read and checked.
+/// A definition that was read and checked.
 pub(super) struct EnvironmentFile {
     pub(super) kind: SourceKind,
     pub(super) text: String,
@@ -16,7 +16,7 @@ pub(super) struct EnvironmentFile {
     pub(super) lock: Option<String>,
 }
 
-/// Where the lock of a file is.
+/// The path of the lock of a definition.
 pub(super) fn lock_path(file: &Path) -> PathBuf {
     file.with_extension("lock")
 }
@@ -32,7 +32,7 @@ pub(super) fn read_with_lock(file: &Path, name: Option<&str>) -> Result<Environm
     Ok(EnvironmentFile { lock, ..written })
 }
 
-/// Without a look at the lock, which is about to be made.
+/// Reads the definition without its lock, which is about to be created.
 pub(super) fn read_unlocked(file: &Path, name: Option<&str>) -> Result<EnvironmentFile, CliError> {
     let wrong = |error: String| CliError::usage(format!("{}: {error}", file.display()));
     let kind = source_kind(file);
@@ -62,7 +62,7 @@ fn read_optional(path: &Path) -> Result<Option<String>, CliError> {
     }
 }
 
-/// The name of a file, as far as an environment can be called so.
+/// The name of a file, converted to a valid name of an environment.
 fn environment_name(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     stem.to_lowercase().replace(['_', '.', ' '], "-")

@@ -52,7 +52,7 @@ pub(super) fn lock(args: &LockEnvironmentArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A lock that is written halfway must not be left in place of a whole one.
+/// Writes the lock atomically, so that a failed write does not leave a partial one.
 fn write_atomically(path: &std::path::Path, text: &str) -> std::io::Result<()> {
     let aside = path.with_extension("lock.new");
     fs::write(&aside, text)?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const ENVIRONMENTS_PATH: &str = "/v1/environments";
-/// Often enough to follow what is being done.
+/// Poll interval, short enough to show progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 pub(super) async fn list(remote: &Remote) -> Result<(), CliError> {
@@ -33,7 +33,7 @@ pub(super) async fn remove(remote: &Remote, name: &str) -> Result<(), CliError> 
     remote.send_and_report(ApiRequest::delete(environment_path(name)), &message).await
 }
 
-/// Sends what the file says, and follows the server until it is built.
+/// Sends the definition, and shows the progress until the server has built it.
 pub(super) async fn build(remote: &Remote, args: &BuildEnvironmentArgs) -> Result<(), CliError> {
     if args.packages.wheels.is_some() || args.packages.offline {
         let message = "--wheels and --offline cannot be used with --server (set BELLJAR_WHEELS for the server instead)";

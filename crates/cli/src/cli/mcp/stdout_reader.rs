@@ -3,7 +3,7 @@
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
 
-/// Opened once more, so that nothing about the one that is written to changes.
+/// Opened separately, so that the descriptor for writing is not changed.
 const OUTPUT: &str = "/proc/self/fd/1";
 
 /// Returns when the reader has closed the pipe, which is visible without writing to it. Never

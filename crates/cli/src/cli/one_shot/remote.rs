@@ -16,7 +16,8 @@ use types::{Event, Execution};
 
 const EXECUTIONS: &str = "/v1/executions/";
 const PREFER: HeaderName = HeaderName::from_static("prefer");
-/// Of what was cancelled: as long as a sandbox takes to end, and the person at the keyboard waits.
+/// Time for a cancelled execution to end: long enough for a sandbox, and short enough for a user
+/// who waits.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(in crate::cli) fn run_on_server(
@@ -39,7 +40,7 @@ pub(in crate::cli) fn run_on_server(
     shown.finish(&execution, &[])
 }
 
-/// Has it begun, or asked about, and shows what is known of it so far.
+/// Starts an execution or requests its approval, and displays its record so far.
 pub(in crate::cli) fn start_on_server(
     server: &ServerArgs,
     call: impl AsyncFnOnce(&ApiClient) -> Result<ApiRequest, CliError>,
@@ -92,7 +93,7 @@ async fn show_events(
 ) -> Result<(), ClientError> {
     while let Some(data) = events.next_data().await? {
         match serde_json::from_str(&data) {
-            // It ends with what it asks, and nothing waits.
+            // The run ends with its pending approvals instead of waiting for them.
             Ok(Event::Approval { .. }) if shown.reports_approvals_at_end => {}
             Ok(Event::Approval { approval_id: id }) => shown.screen.print_note(&format!(
                 "belljar: waiting for approval {id}: review it with `belljar approvals show {id}`, allow it with `belljar approvals allow {id}`, or press Ctrl-C to cancel"

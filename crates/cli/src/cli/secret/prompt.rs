@@ -48,7 +48,7 @@ pub(super) fn read_hidden(question: &str) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// A character, whatever number of bytes it has.
+/// Removes the last character, which may have several bytes.
 fn drop_last(line: &mut Vec<u8>) {
     while line.pop().is_some_and(|byte| byte & 0b1100_0000 == 0b1000_0000) {}
 }

@@ -11,7 +11,7 @@ use engine::{
 use serde::Deserialize;
 use std::str::FromStr;
 
-/// As pip takes them, several in one text: `tabulate dateparser>=1,<2`.
+/// Package requirements in the syntax of pip, several in one text: `tabulate dateparser>=1,<2`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(super) struct ExtraPackages(Vec<Requirement>);
@@ -28,7 +28,7 @@ impl FromStr for ExtraPackages {
     }
 }
 
-/// A comma stands between packages, and also between the versions or the extras of one.
+/// Splits at commas between packages, but not at commas between versions or extras of one package.
 fn split_requirements(text: &str) -> Vec<String> {
     let operator = |c: char| "<>=!~".contains(c);
     let mut packages: Vec<String> = Vec::new();

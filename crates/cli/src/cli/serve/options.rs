@@ -320,7 +320,7 @@ fn read_config_file(path: &Path) -> Result<ServeOptions, CliError> {
         .map_err(|error| failed(format!("{}{}", error_location(&text, &error), error.message())))
 }
 
-/// The line that an error is about, and what it sets.
+/// The line number and the key that an error is about.
 fn error_location(text: &str, error: &toml::de::Error) -> String {
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
         return String::new();

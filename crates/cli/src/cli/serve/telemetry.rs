@@ -30,14 +30,14 @@ pub(super) fn init_telemetry(config: &ServeConfig) -> Result<TraceExporter, CliE
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
         let panic_message = panic.payload_as_str().unwrap_or_default();
-        tracing::error!(location, panic_message, "a part of the server panicked");
+        tracing::error!(location, panic_message, "a thread of the server panicked");
     }));
     Ok(exporter)
 }
 
-/// How an environment is being built.
+/// Logs the progress of a build.
 pub(super) fn log_progress() -> impl FnMut(Progress) + Send + 'static {
-    |progress| tracing::info!(%progress, "an environment is being built")
+    |progress| tracing::info!(%progress, "building an environment")
 }
 
 /// Logs why the server ended, as the last line.

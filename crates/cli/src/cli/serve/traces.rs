@@ -32,7 +32,7 @@ impl TraceExporter {
     /// Sends the pending traces.
     pub(super) fn finish(self) {
         if let Some(Err(error)) = self.0.map(|provider| provider.shutdown()) {
-            tracing::warn!(%error, "the last traces could not be sent");
+            tracing::warn!(%error, "cannot send the last traces");
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Where a cell ends: as at Python's own prompt, a line that says all is run at once, and a block
-//! ends with an empty line. Python decides what is right; here it is only decided when to ask it.
+//! Finds the end of a cell, as Python's own prompt does: a complete line runs at once, and a block
+//! ends with an empty line. Python checks the syntax; this module only decides when to run the
+//! input.
 
-/// What starts a statement with a block, even when the block is on the same line: more of it may
-/// follow, as `else` does.
+/// Keywords that start a statement with a block. Even if the block is on the same line, more may
+/// follow, such as `else`.
 const BLOCK_WORDS: [&str; 8] = ["async", "class", "def", "for", "if", "try", "while", "with"];
 
-/// Whether these lines can be run, or need another one.
+/// Whether these lines are complete, or need another one.
 pub(super) fn is_complete(lines: &str) -> bool {
     let Some(skeleton) = skeleton(lines) else {
         return false;
@@ -21,8 +22,8 @@ fn opens_block(line: &str) -> bool {
     line.ends_with(':') || line.starts_with('@') || BLOCK_WORDS.contains(&word)
 }
 
-/// The lines without comments, without what is in quotes, and without the line ends that are
-/// inside brackets. `None` when quotes, brackets or a line are still open at the end.
+/// The lines without comments, contents of strings, and line ends inside brackets. `None` if a
+/// string, a bracket or a line is still open at the end.
 fn skeleton(lines: &str) -> Option<String> {
     let mut skeleton = String::new();
     let mut depth = 0_usize;
@@ -40,12 +41,12 @@ fn skeleton(lines: &str) -> Option<String> {
             }
             '\\' if rest[1..].is_empty() => return None,
             '\\' if rest[1..].starts_with('\n') => {
-                // A last line that is empty ends even what a backslash has continued.
+                // An empty last line ends the cell even after a backslash.
                 rest = &rest[2..];
                 continue;
             }
             '(' | '[' | '{' => depth += 1,
-            // One too many is Python's to complain about.
+            // Python reports an unmatched closing bracket.
             ')' | ']' | '}' => depth = depth.saturating_sub(1),
             '\n' if depth > 0 => {}
             _ => skeleton.push(character),
@@ -55,7 +56,8 @@ fn skeleton(lines: &str) -> Option<String> {
     (depth == 0).then_some(skeleton)
 }
 
-/// What follows the string that `text` begins with; `None` when it goes on in the next line.
+/// The text after the string that `text` starts with; `None` if the string continues on the next
+/// line.
 fn after_string(text: &str, quote: char) -> Option<&str> {
     let triple = [quote; 3].iter().collect::<String>();
     let (body, end) = match text.strip_prefix(&triple) {
@@ -69,12 +71,12 @@ fn after_string(text: &str, quote: char) -> Option<&str> {
         }
         match character {
             '\\' => at += 1 + body[at + 1..].chars().next().map_or(0, char::len_utf8),
-            // Never closed, which is Python's to complain about.
+            // Python reports an unterminated string.
             '\n' if end.len() == 1 => return Some(&body[at..]),
             _ => at += character.len_utf8(),
         }
     }
-    // A line that ends in the middle of a short string is wrong, unless a backslash continues it.
+    // A short string cannot span lines, unless a backslash continues the line.
     (end.len() == 1 && !body.ends_with('\\')).then_some("")
 }
 

@@ -1,4 +1,4 @@
-//! Where cells come from: a line editor with a history, or lines from a pipe.
+//! Reads cells: from a line editor with a history, or from a pipe.
 
 use super::super::CliError;
 use super::cell::is_complete;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 const PROMPT: &str = ">>> ";
 const PROMPT_MORE: &str = "... ";
-/// As style guides for Python have it.
+/// The indentation that style guides for Python recommend.
 const INDENT: &str = "    ";
 const HISTORY_CELLS_MAX: usize = 1_000;
 /// Lines read ahead of the cell that is running.
@@ -48,7 +48,7 @@ impl CellSource {
         matches!(self, Self::Terminal(_))
     }
 
-    /// The next cell or command; `None` when there will be no more.
+    /// The next cell or command; `None` at the end of the input.
     pub(super) fn next_input(
         &mut self,
         runtime: &Runtime,
@@ -67,7 +67,7 @@ fn input_error(error: &dyn std::error::Error) -> CliError {
     CliError::usage(format!("cannot read input: {error}"))
 }
 
-/// People type `exit()` at a prompt and mean the prompt.
+/// Treats `exit()` and `quit()` as the end of the prompt.
 fn classify(text: &str) -> PromptInput {
     match text.trim() {
         "exit" | "exit()" | "quit" | "quit()" => PromptInput::Command("%exit".into()),
@@ -81,7 +81,7 @@ fn classify(text: &str) -> PromptInput {
 struct CellBuffer(String);
 
 impl CellBuffer {
-    /// Takes a line; gives the whole if that completes it.
+    /// Adds a line, and returns the cell if it is complete.
     fn push(&mut self, line: &str) -> Option<String> {
         if self.0.is_empty() {
             if line.trim().is_empty() {
@@ -109,7 +109,7 @@ impl LineEditor {
         editor.set_max_history_size(HISTORY_CELLS_MAX)?;
         editor
             .bind_sequence(KeyEvent::new('\t', Modifiers::NONE), Cmd::Insert(1, INDENT.to_owned()));
-        // The first time there is none, and one that cannot be read is no reason not to work.
+        // The file is missing the first time, and an unreadable history must not prevent a session.
         let _ = editor.load_history(history);
         Ok(Self { editor, history: history.to_owned() })
     }
@@ -132,8 +132,8 @@ impl LineEditor {
         }
     }
 
-    /// Written at once, so that a window that is closed loses nothing. The library makes the file
-    /// readable for its owner only.
+    /// Saves the history at once, so that closing the window loses nothing. The library makes the
+    /// file readable for its owner only.
     fn add_history(&mut self, text: &str) {
         let text = text.trim_end();
         if self.editor.add_history_entry(text).unwrap_or(false) {
@@ -142,7 +142,7 @@ impl LineEditor {
     }
 }
 
-/// Lines of standard input, read by a thread of their own, which ends with the process.
+/// Lines of standard input, read by a separate thread, which ends with the process.
 pub(super) struct PipeInput {
     lines: mpsc::Receiver<io::Result<String>>,
 }
@@ -160,7 +160,8 @@ impl PipeInput {
         Self { lines }
     }
 
-    /// The next cell; at the end, what there is of one. An interrupt while nothing runs is the end.
+    /// The next cell; at the end of the input, the incomplete one. An interrupt while nothing runs
+    /// ends the input.
     async fn next_cell(&mut self) -> Result<Option<String>, CliError> {
         let mut draft = CellBuffer::default();
         let mut interrupts =

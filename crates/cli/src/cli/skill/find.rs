@@ -24,7 +24,7 @@ pub(super) fn find_skill(name_or_path: &str) -> Result<FoundSkill, CliError> {
     if installed.is_dir() { open_folder(&installed) } else { built_in(name_or_path) }
 }
 
-/// A skill that is to be installed, so never one that is.
+/// Finds a skill to install, which is never one that is already installed.
 pub(super) fn find_original(name_or_path: &str) -> Result<FoundSkill, CliError> {
     if is_path(name_or_path) {
         open_folder(Path::new(name_or_path))
@@ -78,7 +78,7 @@ impl FoundSkill {
     }
 }
 
-/// The folders of the project that may be skills, in order.
+/// The directories of the project that may be skills, in order.
 pub(super) fn installed_folders() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(INSTALL_DIRECTORY).into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> =

@@ -1,7 +1,7 @@
-//! `belljar skill install`: a copy of a skill where agents look for it.
+//! `belljar skill install`: copies a skill into the directory where agents look for it.
 //!
-//! What is there already is compared first. Nothing is overwritten, no link is followed below the
-//! folder of the skill, and when anything stands in the way nothing at all is written.
+//! Existing files are compared first. Nothing is overwritten, and no link below the directory of
+//! the skill is followed. If any file is in the way, nothing is written.
 
 use super::find::{self, FoundSkill, INSTALL_DIRECTORY};
 use crate::cli::one_shot::print_record;
@@ -85,7 +85,7 @@ fn apply_plan(plan: &InstallPlan, target: &Path) -> Result<(), CliError> {
     for (path, content) in &plan.new {
         let place = target.join(path);
         let written = place.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
-            // Not one that has come into being since it was looked for.
+            // `create_new` fails if the file was created since the comparison.
             let file = OpenOptions::new().write(true).create_new(true).open(&place);
             file?.write_all(content)
         });

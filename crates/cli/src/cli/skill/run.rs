@@ -1,8 +1,8 @@
-//! `belljar skill run`: a script of a skill in a fresh sandbox.
+//! `belljar skill run`: runs a script of a skill in a fresh sandbox.
 //!
-//! The sandbox sees a copy of the skill's regular files and nothing else of its folder, mounted
-//! read-only: neither links nor sockets come along. The script is started at the root of the skill,
-//! without a standard input; what comes in and goes out is in `/workspace`.
+//! The sandbox sees a read-only copy of the regular files of the skill, without links and sockets.
+//! The script starts in the root of the skill without standard input; its input and output files
+//! are in `/workspace`.
 
 use super::find;
 use crate::cli::CliError;
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Where a script finds its skill.
+/// The path of the skill in the sandbox.
 const ROOT: &str = "/skill";
 /// Name of the copy in a temporary directory.
 const COPY: &str = "skill";
@@ -87,7 +87,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     one_shot::run_with_config(command, config, &args.outcome, StdoutUse::Output, other)
 }
 
-/// With a script that is named as the skill names it.
+/// Builds the command; the script has its path in the skill.
 fn argv(args: &Args) -> Vec<String> {
     let mut argv = args.script.clone();
     if let Some(script) = argv.first_mut() {
@@ -96,7 +96,7 @@ fn argv(args: &Args) -> Vec<String> {
     argv
 }
 
-/// The script that is named, and what it says that it needs.
+/// Finds the script and its declared requirements.
 fn find_script(contents: &SkillContents, argv: &[String]) -> Result<(Code, Header), String> {
     let name = argv.first().map_or("", String::as_str);
     let Some(source) = contents.files.get(name).filter(|_| name.ends_with(".py")) else {
@@ -125,8 +125,8 @@ fn copy_files(files: &BTreeMap<String, Vec<u8>>) -> io::Result<TempDir> {
     Ok(copy)
 }
 
-/// An environment with what a script says that it needs, made once for all scripts that say the
-/// same.
+/// Builds an environment with the requirements of a script, once for all scripts with the same
+/// requirements.
 async fn environment_for(
     engine: &Arc<Engine>,
     header: &Header,

@@ -1,4 +1,4 @@
-//! `belljar skill show`: what an agent reads when it uses a skill.
+//! `belljar skill show`: prints the instructions that an agent reads.
 
 use super::find;
 use crate::cli::one_shot::print_record;

@@ -1,5 +1,5 @@
-//! `belljar tool call`: one call in a fresh sandbox, checked before and after; of a tool in a file
-//! here, of a tool with a name on a server.
+//! `belljar tool call`: one call in a fresh sandbox, validated before and after. A file is called
+//! on this machine, a name on a server.
 
 use super::file::ToolFile;
 use super::{AnnotationArgs, EXIT_INVALID, check};
@@ -104,7 +104,7 @@ fn call_locally(args: &Args) -> Result<ExitCode, CliError> {
     one_shot::run_local(command, &args.engine, &args.outcome, StdoutUse::Value)
 }
 
-/// For a machine on standard output as well, since it is the machine that has to call again.
+/// Prints the error with --json also to standard output, for the program that made the call.
 fn print_rejection(error: Error, json: bool) -> Result<ExitCode, CliError> {
     if json {
         let text = json!({ "error": error }).to_string();

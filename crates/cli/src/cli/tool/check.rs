@@ -1,4 +1,4 @@
-//! `belljar tool check`: the contract, or all errors.
+//! `belljar tool check`: prints the contract, or all errors.
 
 use super::file::ToolFile;
 use super::{AnnotationArgs, EXIT_INVALID, diagnostic};
@@ -62,8 +62,8 @@ fn environment_contents(args: &Args) -> Result<EnvironmentContents, CliError> {
     args.paths.contents(&args.environment, args.imports.as_deref())
 }
 
-/// The contract on standard output, or what is wrong on standard error; for a machine, both as one
-/// object.
+/// Prints the contract to standard output, or the errors to standard error; with --json, both as
+/// one object.
 pub(super) fn print_report(file: &ToolFile, json: bool) -> Result<(), CliError> {
     if json {
         return print_record(&terminal::for_stdout(&report_json(file).to_string()));
@@ -100,7 +100,7 @@ fn contract_json(tool: &CodeTool) -> Value {
     if let Some(output) = tool.output_descriptor() {
         contract["output_schema"] = output;
     }
-    // The same as SchemaField, where they can say it.
+    // The same parameters as SchemaField objects, if those can express them.
     if let Some(Ok(fields)) = tool.input().map(schema_fields) {
         contract["input_fields"] = json!(fields);
     }

@@ -21,7 +21,7 @@ const SETTINGS: &str = "function.toml";
 /// More than the server accepts, so that the server reports the error.
 const FILES_MAX: usize = 1_000;
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// Often enough to follow what is being done.
+/// Poll interval, short enough to show progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 #[derive(Debug, clap::Args)]

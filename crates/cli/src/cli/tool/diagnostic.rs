@@ -1,4 +1,4 @@
-//! Problems in the manner of a compiler: what, where, the line with a mark under it, what to do.
+//! Formats diagnostics like a compiler: the message, the position, the marked line, and a hint.
 
 use super::file::ToolFile;
 use contract::{Diagnostic, SourceLocation};
@@ -34,8 +34,8 @@ fn draw_location(text: &mut String, name: &str, place: &SourceLocation) -> std::
     writeln!(text, "{margin} |")?;
     writeln!(text, "{number} | {}", source.replace('\t', " "))?;
     let length = source.chars().count();
-    // A long line is cut, and the place may be beyond what is left of it. Something that is missing
-    // is missing right after the end.
+    // A long line is truncated, and the position may be in the removed part. A missing element is
+    // marked right after the end.
     if column - 1 <= length {
         let mark = "^".repeat((*width).min(length - (column - 1)).max(1));
         writeln!(text, "{margin} | {}{mark}", " ".repeat(column - 1))?;

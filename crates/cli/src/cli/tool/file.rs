@@ -1,4 +1,4 @@
-//! A tool in a file: Python with a `handle`, or the JSON of a tool.
+//! Reads a tool from a file: Python with a `handle`, or the JSON of a tool.
 
 use crate::cli::CliError;
 use crate::cli::request_args::read_bounded;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
-/// A source of a megabyte as JSON, if every character of it is escaped, and its schemas.
+/// The size of a source of 1 MiB as JSON, if every character is escaped, with its schemas.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// A tool that was read, and the name of its source.
@@ -16,7 +16,7 @@ pub(super) struct ToolFile {
     /// Path as passed by the caller.
     pub(super) path: PathBuf,
     pub(super) check: SourceCheck<CodeTool>,
-    /// Of the Python source, which may be another file than the tool.
+    /// Name of the Python source, which may be in another file than the tool.
     pub(super) source_name: String,
 }
 
@@ -123,8 +123,8 @@ fn read_json(
     }
 }
 
-/// `"code": "@probe.py"` is the text of that file, beside the JSON: Python in a JSON string is
-/// nothing to edit. No source begins so, since a decorator needs something to decorate.
+/// `"code": "@probe.py"` refers to a file beside the JSON, because Python in a JSON string is hard
+/// to edit. No valid source starts like that, since a decorator needs a definition.
 fn code_file(text: &str) -> Option<(Value, String)> {
     let tool: Value = serde_json::from_str(text).ok()?;
     let name = tool.pointer("/configuration/code")?.as_str()?.strip_prefix('@')?;

@@ -48,7 +48,7 @@ fn format_seconds(milliseconds: u64) -> String {
     format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000)
 }
 
-/// XML cannot hold most control characters, not even escaped.
+/// Replaces control characters that XML cannot contain, not even escaped.
 fn escape_xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

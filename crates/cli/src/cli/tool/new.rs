@@ -1,4 +1,4 @@
-//! `belljar tool new`: a tool to start from, that passes check and test.
+//! `belljar tool new`: creates a tool from a template that passes check and test.
 
 use crate::cli::CliError;
 use std::fs::OpenOptions;
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 const NAME_CHARS_MAX: usize = 64;
-/// Stands for the name in the templates.
+/// Placeholder for the name in the templates.
 const NAME_PLACEHOLDER: &str = "TOOL_NAME";
 const HANDLE: &str = include_str!("templates/handle.py");
 const RUN: &str = include_str!("templates/run.py");

@@ -1,4 +1,4 @@
-//! `belljar tool test`: runs `test()` of each tool, fit for people and for CI.
+//! `belljar tool test`: runs `test()` of each tool, with output for people and for CI.
 
 use super::file::ToolFile;
 use super::{AnnotationArgs, EXIT_INVALID, diagnostic, junit};
@@ -56,7 +56,7 @@ pub(super) struct TestReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<Diagnostic>,
     pub(super) warnings: Vec<Warning>,
-    /// The errors as a person reads them.
+    /// The errors as text for people.
     #[serde(skip)]
     pub(super) diagnostics: String,
 }
@@ -141,7 +141,7 @@ async fn run(args: &Args, files: &[InputFile]) -> Result<Vec<TestReport>, CliErr
     Ok(reports)
 }
 
-/// The call of the test, or the report that there is none to be called.
+/// The call of the test, or the report of a tool that cannot be called.
 fn command(args: &Args, path: &Path, files: &[InputFile]) -> Result<Command, Box<TestReport>> {
     let unusable = |failure: CliError| {
         let error = Error::new(ErrorCode::FileUnsupported, failure.to_string());
@@ -178,7 +178,7 @@ impl TestReport {
         }
     }
 
-    /// Of a test that was not run.
+    /// The report of a test that did not run.
     fn from_error(path: &Path, error: Error) -> Self {
         Self { error: Some(error), ..Self::new_failed(path) }
     }
@@ -231,7 +231,7 @@ fn indent(text: &mut String, lines: &str) {
     }
 }
 
-/// A failed assert by its line and the values in it, anything else by its traceback.
+/// Shows a failed assert by its line and its values, any other error by its traceback.
 pub(super) fn error_text(error: &Error) -> String {
     let mut text = error.traceback.clone().unwrap_or_default();
     if let Some(assertion) = &error.assertion {
@@ -239,7 +239,7 @@ pub(super) fn error_text(error: &Error) -> String {
             let _ = writeln!(text, "  failed: {}", error.message);
         }
         for (expression, value) in &assertion.values {
-            // A table goes on below its first line.
+            // A table continues below its first line.
             let value = value.replace('\n', "\n    ");
             let _ = writeln!(text, "  where {expression} is {value}");
         }

@@ -1,5 +1,5 @@
-//! Answering: by somebody who may, and not by whoever asked, unless it is a person whose client asks
-//! them.
+//! Decisions about approvals. The requester cannot decide, except a user whose own client asks that
+//! user.
 
 use super::subject::ApprovalSubject;
 use super::unstarted::UnstartedOutcome;
@@ -30,10 +30,11 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 const REASON_CHARS_MAX: usize = 1_000;
-/// Of what was taken back: no answer has it, so nothing that was agreed to before holds.
+/// The MAC of a withdrawn approval. No subject has it, so that an earlier decision is no longer
+/// valid.
 const VOID_MAC: MacTag = [0; 32];
-/// Questions that are ended in one transaction, for which everybody else who writes waits: each is a few
-/// short rows, whatever code it is about.
+/// Maximum number of approvals that end in one transaction, because all other writers wait for it.
+/// Each takes a few short rows, however long its code is.
 const END_BATCH: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
@@ -47,14 +48,14 @@ pub enum ApprovalDecision {
 #[serde(deny_unknown_fields)]
 pub struct DecisionRequest {
     pub decision: ApprovalDecision,
-    /// What an `allow` is good for: this one call, the session, or always. If absent, for what the
-    /// question says.
+    /// What an `allow` is valid for: this call only, the session, or always. Defaults to the scope
+    /// in the approval.
     pub scope: Option<ApprovalScope>,
     pub reason: Option<String>,
 }
 
 impl Service {
-    /// Answers a question. What was allowed begins at once, or as soon as there is room for it.
+    /// Decides about an approval. An allowed call starts at once, or as soon as there is capacity.
     pub async fn decide_approval(
         self: &Arc<Self>,
         caller: &Caller,
@@ -76,8 +77,8 @@ impl Service {
         self.apply_decision(caller, approval, seal, request).await
     }
 
-    /// Whether the client of a person may put the question to that person. It is a person's key, so
-    /// the client is theirs; a service has nobody to ask.
+    /// Whether the client of a user may ask that user for the decision. The key belongs to a user,
+    /// so the client does too; a service has no user to ask.
     pub fn may_decide_as_requester(
         &self,
         caller: &Caller,
@@ -87,20 +88,22 @@ impl Service {
         if !person || approval.requester != caller.id() {
             return Ok(false);
         }
-        // Of code that has their own rights anybody may be asked; of anything else, who may change it.
+        // A user may decide about code with the user's own rights. For all other calls the user
+        // needs the right to decide.
         let own_code =
             approval.tool_id == CallTarget::python_id() && approval.run_as == caller.id();
         Ok(own_code || self.may_decide(caller, approval)?)
     }
 
-    /// What a client gets along with a question that it puts to its user, and comes back with.
+    /// The token that a client gets with an approval that it shows to its user, and sends back with
+    /// the decision.
     pub fn elicitation_token(&self, approval: &Approval) -> String {
         let seal = mac_for_elicitation(&self.approval_key, approval.id, approval.requester);
         format!("{}.{}", approval.id, URL_SAFE_NO_PAD.encode(seal))
     }
 
-    /// The question of a ticket of ours, if it is this caller's. A question that was never put
-    /// through a client has no ticket, and is answered by somebody else.
+    /// The approval of an elicitation token, if it belongs to this caller. An approval that was
+    /// never sent to a client has no token; another principal decides about it.
     pub fn approval_from_elicitation(&self, caller: &Caller, ticket: &str) -> Option<Approval> {
         let (id, seal) = ticket.split_once('.')?;
         let seal: MacTag = URL_SAFE_NO_PAD.decode(seal).ok()?.try_into().ok()?;
@@ -110,14 +113,15 @@ impl Service {
             .then_some(approval)
     }
 
-    /// The answer of a person whose client has asked them. It is good for what the question says.
+    /// Applies the decision of a user whose client asked that user. It has the scope in the
+    /// approval.
     pub async fn decide_as_requester(
         self: &Arc<Self>,
         caller: &Caller,
         id: ApprovalId,
         decision: ApprovalDecision,
     ) -> Result<Approval, RequestError> {
-        // They may have taken their time, and lost their key meanwhile.
+        // The user may have taken a long time, and the key may have been revoked meanwhile.
         let caller = &self.refresh_caller(caller).ok_or_else(self_approval_error)?;
         let (approval, seal) = self.visible_approval(caller, id)?;
         if !self.may_decide_as_requester(caller, &approval)? {
@@ -126,9 +130,9 @@ impl Service {
         self.apply_own_decision(caller, approval, seal, decision, "asked by the client").await
     }
 
-    /// The answer of whoever has an agent run, to what its run has asked them. Its specification
-    /// says of the tools that stand in it that its callers are asked; of anything else, only those
-    /// are who could have answered anyway.
+    /// Applies the decision of the caller of an agent about a call of its run. For tools in the
+    /// specification of the agent, its callers are asked; for all other calls, the caller needs the
+    /// right to decide.
     pub async fn confirm_approval(
         self: &Arc<Self>,
         caller: &Caller,
@@ -140,12 +144,12 @@ impl Service {
         self.check_may_confirm(caller, &approval).await?;
         let reason = match decision {
             ApprovalDecision::Allow => "confirmed by the caller",
-            ApprovalDecision::Deny => "the caller does not want it",
+            ApprovalDecision::Deny => "denied by the caller",
         };
         self.apply_own_decision(caller, approval, seal, decision, reason).await
     }
 
-    /// Good for what the question says, and for nothing else.
+    /// Applies a decision with the scope in the approval.
     async fn apply_own_decision(
         self: &Arc<Self>,
         caller: &Caller,
@@ -158,7 +162,7 @@ impl Service {
         self.apply_decision(caller, approval, seal, request).await
     }
 
-    /// Whether the caller may say so.
+    /// Checks that the caller may confirm this call.
     pub async fn check_may_confirm(
         &self,
         caller: &Caller,
@@ -167,9 +171,15 @@ impl Service {
         if approval.requester == caller.id() && self.may_confirm(caller, approval).await? {
             return Ok(());
         }
-        Err(Error::new(ErrorCode::ApprovalDenied, "somebody else has to answer this")
-            .hint("have it answered with `belljar approvals`, then go on without a reply to it")
-            .into())
+        Err(Error::new(
+            ErrorCode::ApprovalDenied,
+            "another principal has to decide about this approval",
+        )
+        .hint(
+            "have it decided with `belljar approvals`, then continue the run without a \
+                 confirmation",
+        )
+        .into())
     }
 
     async fn may_confirm(
@@ -253,7 +263,7 @@ impl Service {
         Ok(allowed)
     }
 
-    /// What a question is about, if it is still what it was when it was asked.
+    /// The subject of an approval, if it is still the one that was submitted.
     async fn unchanged_subject(
         &self,
         workspace: WorkspaceId,
@@ -274,7 +284,7 @@ impl Service {
         Ok(matter)
     }
 
-    /// Nobody can agree any more to what has changed, and its call is over.
+    /// Voids an approval whose subject has changed, and ends its call.
     async fn void_approval(
         &self,
         workspace: WorkspaceId,
@@ -330,13 +340,13 @@ impl Service {
     ) -> Result<RememberedApproval, RequestError> {
         let is_sent = matter.run.target.is_submitted_code();
         if is_sent && scope == ApprovalScope::Always && !matter.files.is_empty() {
-            return Err(invalid_field("/scope", "`always` is for code without input files"));
+            return Err(invalid_field("/scope", "`always` requires code without input files"));
         }
         let none = if scope == ApprovalScope::Always {
-            "`always` is for code in a sandbox of its own: what code does in a session depends on \
-             the files and variables there"
+            "`always` requires code in a fresh sandbox: in a session, the effect of code depends \
+             on files and variables"
         } else {
-            "there is no session that it could hold for"
+            "the call has no session"
         };
         let seal = mac_for_remembered(&self.approval_key, bound, matter.coverage(), scope)
             .ok_or_else(|| invalid_field("/scope", none))?;
@@ -389,7 +399,8 @@ impl Service {
         Ok(denied)
     }
 
-    /// Whoever asked does not want it any more, answered or not. False if it has begun, or is over.
+    /// Withdraws an approval for the requester, decided or not. Returns false if the call has
+    /// started or ended.
     pub(crate) async fn withdraw_approval(
         self: &Arc<Self>,
         caller: &Caller,
@@ -435,7 +446,7 @@ impl Service {
         Ok(true)
     }
 
-    /// Closes the questions that nobody answered in time.
+    /// Expires the approvals that were not decided in time.
     pub(crate) async fn expire_approvals(&self, now: DateTime<Utc>) -> Result<(), RequestError> {
         let find = move |rows: &Reader<'_>| rows.overdue_questions(now, END_BATCH);
         let end = |open: &Approval| {
@@ -447,7 +458,8 @@ impl Service {
         Ok(())
     }
 
-    /// Closes what was asked by an origin that may no longer ask, answered or not.
+    /// Voids the approvals that were requested from an origin that may no longer make requests,
+    /// decided or not.
     pub(crate) async fn end_questions_from(
         &self,
         workspace: WorkspaceId,
@@ -457,7 +469,7 @@ impl Service {
         Ok(())
     }
 
-    /// Closes the first of them, in one transaction, and returns how many those were.
+    /// Voids the first of them in one transaction, and returns their number.
     pub(crate) async fn end_first_questions_from(
         &self,
         workspace: WorkspaceId,
@@ -475,14 +487,15 @@ impl Service {
         Ok(ended.len())
     }
 
-    /// Ends the first of the questions that are found, in a transaction that is small, so that the next
-    /// request of somebody else does not wait for long. Texts are read and made outside of it.
+    /// Ends the first of the approvals that `find` returns, in a small transaction, so that other
+    /// requests do not wait for long. Texts are read and built outside of the transaction.
     async fn end_some_questions(
         &self,
         find: impl FnOnce(&Reader<'_>) -> Result<Vec<OpenQuestion>, DatabaseError> + Send + 'static,
         end: impl Fn(&Approval) -> (Approval, UnstartedOutcome) + Send + 'static,
     ) -> Result<Vec<Approval>, RequestError> {
-        // One at a time in the whole server: what is asked together is written together.
+        // One batch at a time in the whole server, so that each approval is read and ended in the
+        // same batch.
         let _turn = self.question_ends.lock().await;
         let prepare = move |rows: &Reader<'_>| {
             let mut prepared = Vec::new();
@@ -517,8 +530,8 @@ impl Service {
         Ok(ended)
     }
 
-    /// What somebody may be asked about, or has agreed to, goes with whoever asked, and with the
-    /// key that it was asked with, which this gives.
+    /// Checks that the requester of an approval, and the key that it was requested with, are still
+    /// valid. Returns the key.
     pub(super) fn check_requester(
         &self,
         workspace: WorkspaceId,
@@ -531,7 +544,7 @@ impl Service {
 }
 
 fn already_decided_error() -> RequestError {
-    let message = "the question was answered by somebody else, or its time is over";
+    let message = "the approval was already decided or has expired";
     Error::new(ErrorCode::ApprovalInvalid, message).into()
 }
 
@@ -544,16 +557,17 @@ fn check_pending(approval: &Approval, now: DateTime<Utc>) -> Result<(), RequestE
 }
 
 fn self_approval_error() -> RequestError {
-    Error::new(ErrorCode::ApprovalDenied, "whoever asks cannot answer")
-        .hint("give the agent a principal and a key of its own, and answer with yours")
+    Error::new(ErrorCode::ApprovalDenied, "the requester of an approval cannot decide about it")
+        .hint("give the agent its own principal and key, and decide with yours")
         .into()
 }
 
 fn check_reason(reason: Option<&str>) -> Result<(), RequestError> {
     match reason {
-        Some(reason) if reason.chars().count() > REASON_CHARS_MAX => {
-            Err(invalid_field("/reason", format!("has at most {REASON_CHARS_MAX} characters")))
-        }
+        Some(reason) if reason.chars().count() > REASON_CHARS_MAX => Err(invalid_field(
+            "/reason",
+            format!("must have at most {REASON_CHARS_MAX} characters"),
+        )),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,5 @@
-//! Asking: the question is written down, with everything that is needed once it is answered.
+//! Requests an approval: stores it with everything that is needed to run the call after the
+//! decision.
 
 use super::subject::ApprovalSubject;
 use crate::error::RequestError;
@@ -18,12 +19,13 @@ use std::sync::Arc;
 use types::{Approval, ApprovalId, ApprovalState, Error, ErrorCode, Execution, ExecutionId};
 use uuid::Uuid;
 
-/// Of one principal. Each is kept with its code and its files until it is answered.
+/// Maximum number of pending approvals of one principal. Each is stored with its code and files
+/// until it is decided.
 const PENDING_APPROVALS_MAX: u64 = 1_000;
 
 impl Service {
-    /// Writes the question down, and everything that is needed once it is answered. What could not
-    /// start is refused now, before a person is asked.
+    /// Stores the approval with everything that is needed to run the call after the decision. A
+    /// call that cannot start is refused now, before an approver sees it.
     #[boxed::future]
     pub(crate) async fn request_approval(
         self: &Arc<Self>,
@@ -102,7 +104,7 @@ impl Service {
             secrets: matter.access.secrets.clone(),
             working_directory: matter.inputs.working_directory.clone(),
             created_at: now,
-            // As precise as the seal is.
+            // As precise as the MAC is.
             expires_at: truncate_to_micros(
                 now.checked_add_signed(time).unwrap_or(DateTime::<Utc>::MAX_UTC),
             ),
@@ -158,8 +160,8 @@ fn truncate_to_micros(moment: DateTime<Utc>) -> DateTime<Utc> {
 }
 
 fn too_many() -> RequestError {
-    let message = format!("{PENDING_APPROVALS_MAX} questions of yours wait for an answer already");
+    let message = format!("you already have {PENDING_APPROVALS_MAX} pending approvals");
     Error::new(ErrorCode::CapacityExhausted, message)
-        .hint("have some answered, or withdraw them, before you ask more")
+        .hint("have some of them decided, or withdraw them, before you request more")
         .into()
 }

@@ -1,4 +1,4 @@
-//! Carrying out what was agreed to, once, or saying why it cannot be.
+//! Runs an approved call once, or records why it cannot run.
 
 use super::subject::ApprovalSubject;
 use super::unstarted::UnstartedOutcome;
@@ -18,13 +18,13 @@ use types::{
     Approval, ApprovalId, ApprovalState, Error, ErrorCode, ExecutionId, Principal, WorkspaceId,
 };
 
-/// Between two tries to find room for what was agreed to.
+/// Delay between two attempts to get capacity for an approved call.
 const CAPACITY_RETRY: Duration = Duration::from_millis(500);
-/// Between two tries while the volume is in trouble, which takes longer to pass.
+/// Delay between two attempts while the database fails, which takes longer to recover.
 const DATABASE_RETRY: Duration = Duration::from_secs(5);
 
 impl Service {
-    /// Begins what was agreed to, as soon as there is room for it, or says why it cannot be.
+    /// Starts an approved call as soon as there is capacity, or records why it cannot start.
     pub(super) async fn run_approved(
         self: Arc<Self>,
         workspace: WorkspaceId,
@@ -50,7 +50,7 @@ impl Service {
     ) -> Result<(), RequestError> {
         let (approval, subject, requester) = self.approved_subject(workspace, id).await?;
         let key = self.check_requester(workspace, &approval)?;
-        // So that it is stopped when the right of whoever asked is taken away.
+        // So that the call is stopped when the requester loses the right to make it.
         let asker = Asker { workspace, principal: approval.requester, key };
         self.register_execution(approval.execution_id).asked_by(asker);
         let ApprovalSubject { run, inputs, parent, .. } = subject;
@@ -65,7 +65,7 @@ impl Service {
         Ok(())
     }
 
-    /// What somebody has agreed to, if it is still that.
+    /// The call that was approved, if it is unchanged.
     async fn approved_subject(
         &self,
         workspace: WorkspaceId,
@@ -93,7 +93,7 @@ impl Service {
         Ok((approval, matter, requester))
     }
 
-    /// That it cannot be is tried until it is written.
+    /// Repeats the write until the failure of the call is recorded.
     async fn fail_approved(
         &self,
         workspace: WorkspaceId,
@@ -113,7 +113,7 @@ impl Service {
             match self.db.write(written).await {
                 Ok(ended) => break ended,
                 Err(error) => {
-                    tracing::error!(%execution, %error, "its end could not be kept");
+                    tracing::error!(%execution, %error, "cannot write the end of an approved call");
                     sleep(DATABASE_RETRY).await;
                 }
             }
@@ -123,8 +123,8 @@ impl Service {
         }
     }
 
-    /// What waited at the last stop waits on, or begins. Must come before anything else can end
-    /// a question.
+    /// Resumes or starts the calls that waited when the server stopped. Must run before anything
+    /// else can end an approval.
     pub(crate) async fn resume_approvals(self: &Arc<Self>) -> Result<(), DatabaseError> {
         for question in self.db.read(|rows| rows.awaited_approvals())? {
             let AwaitedApproval { workspace, id, execution, state } = question;

@@ -1,4 +1,4 @@
-//! What a question is about, put together from the records as they are now.
+//! The subject of an approval, built from the current records.
 
 use super::{directory_changed_error, subject_changed_error};
 use crate::error::RequestError;
@@ -16,7 +16,7 @@ use types::{
     PrincipalId, SandboxId, Session, WorkspaceId,
 };
 
-/// Everything that an approval is about, as it is now.
+/// Everything that an approval is about, at this moment.
 pub(super) struct ApprovalSubject {
     pub(super) run: ResolvedRun,
     pub(super) inputs: StoredInputs,
@@ -121,7 +121,7 @@ impl ApprovalSubject {
         }
     }
 
-    /// What an answer for further calls would cover.
+    /// What an approval of further calls would cover.
     pub(super) fn coverage(&self) -> RememberedCoverage<'_> {
         if self.run.target.is_submitted_code() {
             RememberedCoverage::SentCode { arguments: &self.input }
@@ -132,7 +132,7 @@ impl ApprovalSubject {
 }
 
 impl Service {
-    /// Whether somebody has agreed to such calls before.
+    /// Whether an earlier approval covers this call.
     pub(crate) async fn has_remembered_approval(
         &self,
         caller: &Caller,
@@ -144,7 +144,7 @@ impl Service {
             rows.remembered_approvals_for(workspace, requester, tool, run.agent, session)
         })?;
         if run.target.is_submitted_code() && !run.files.is_empty() {
-            // Files that come along are part of what runs, and no answer for always is given about them.
+            // Input files are part of the call, so that no approval for always covers it.
             known.retain(|one| one.scope != ApprovalScope::Always);
         }
         if known.is_empty() {
@@ -160,7 +160,8 @@ impl Service {
         }))
     }
 
-    /// What the code of a run could reach and use: in a session all that the session has.
+    /// The hosts and secrets that the code of a run could use; in a session, all that the session
+    /// has.
     #[boxed::future]
     pub(super) async fn run_access(
         &self,
@@ -177,7 +178,7 @@ impl Service {
         self.fresh_sandbox_access(workspace, requester, &source).await
     }
 
-    /// What a question is about, as the records are now.
+    /// The subject of an approval, from the current records.
     #[boxed::future]
     pub(super) async fn approval_subject(
         &self,
@@ -197,8 +198,9 @@ impl Service {
         Ok((ApprovalSubject::new(run, inputs, parent, access), requester))
     }
 
-    /// Whether the working directory is the one that was asked about. While something runs there this
-    /// cannot be told; it is told before the call begins.
+    /// Whether the working directory is the one that was submitted for approval. It cannot be
+    /// checked while the session runs something; then the check before the start of the call
+    /// detects a change.
     pub(super) async fn check_working_directory(
         &self,
         subject: &ApprovalSubject,

@@ -1,5 +1,5 @@
-//! The end of a call that never began: written in the transaction that decides it, and told when
-//! that is kept. Otherwise one could wait for ever for a question that is over.
+//! The end of a call that never started: written in the transaction that decides it, and published
+//! after the commit. Without it, a client could wait forever for an approval that has ended.
 
 use super::not_pending_error;
 use crate::runs::executions::ActiveExecution;
@@ -19,7 +19,7 @@ pub(super) struct UnstartedOutcome {
 }
 
 impl UnstartedOutcome {
-    /// Of a call whose question is over.
+    /// The outcome of a call whose approval has ended.
     pub(super) fn from_approval(approval: &Approval) -> Self {
         match approval.state {
             ApprovalState::Denied => Self::denied(approval),
@@ -33,27 +33,28 @@ impl UnstartedOutcome {
             Some(reason) => format!("Tool '{}' was denied: {reason}", approval.tool_name),
             None => format!("Tool '{}' was denied", approval.tool_name),
         };
-        let fault = Error::new(ErrorCode::ApprovalDenied, message).hint("go on without it");
+        let fault = Error::new(ErrorCode::ApprovalDenied, message).hint("continue without it");
         Self { status: ExecutionStatus::Denied, fault }
     }
 
     fn expired(approval: &Approval) -> Self {
         let (status, message) = match approval.decided_by {
-            Some(_) => {
-                (ExecutionStatus::Failed, "it was allowed, and there was no room for it in time")
-            }
-            None => (ExecutionStatus::Denied, "nobody answered in time"),
+            Some(_) => (
+                ExecutionStatus::Failed,
+                "the call was allowed, but there was no capacity for it in time",
+            ),
+            None => (ExecutionStatus::Denied, "the approval expired before a decision"),
         };
         let fault = Error::new(ErrorCode::ApprovalExpired, message);
-        Self { status, fault: fault.hint("call the tool again to ask again") }
+        Self { status, fault: fault.hint("call the tool again to request a new approval") }
     }
 
     pub(super) fn withdrawn() -> Self {
-        let fault = Error::new(ErrorCode::Cancelled, "the call was withdrawn before it began");
+        let fault = Error::new(ErrorCode::Cancelled, "the call was withdrawn before it started");
         Self { status: ExecutionStatus::Cancelled, fault }
     }
 
-    /// Of a call whose key was revoked.
+    /// The outcome of a call whose key was revoked.
     pub(super) fn revoked(fault: Error) -> Self {
         Self { status: ExecutionStatus::Cancelled, fault }
     }
@@ -62,7 +63,7 @@ impl UnstartedOutcome {
         Self { status: ExecutionStatus::Failed, fault }
     }
 
-    /// None if it has begun, or ended before.
+    /// Returns `None` if the call has started or has already ended.
     pub(super) fn write(
         self,
         tx: &Tx<'_>,
@@ -75,8 +76,8 @@ impl UnstartedOutcome {
         }
     }
 
-    /// Reads the record, without its code and arguments, and makes its text before there is a
-    /// transaction. None if it has begun, or ended before.
+    /// Reads the record without its code and arguments, and builds its text before the transaction.
+    /// Returns `None` if the call has started or has already ended.
     pub(super) fn prepare(
         self,
         rows: &Reader<'_>,
@@ -108,7 +109,7 @@ pub(super) struct PreparedEnd {
 }
 
 impl PreparedEnd {
-    /// None if it has begun or ended meanwhile.
+    /// Returns `None` if the call has started or ended meanwhile.
     pub(super) fn write(self, tx: &Tx<'_>) -> Result<Option<UnpublishedEnd>, DatabaseError> {
         let Self { workspace, ended, row } = self;
         if !tx.finish_waiting_execution(workspace, &row)? {
@@ -127,7 +128,7 @@ impl PreparedEnd {
     }
 }
 
-/// An end that was written and has to be told.
+/// A written end that has to be published.
 #[derive(Debug)]
 pub(super) struct UnpublishedEnd {
     workspace: WorkspaceId,
@@ -135,14 +136,14 @@ pub(super) struct UnpublishedEnd {
     ended: Execution,
 }
 
-/// What is told of a call as soon as it waits.
+/// Publishes the first event of a call that waits for approval.
 fn waiting_events(approval_id: ApprovalId) -> [Event; 2] {
     [Event::Status { status: ExecutionStatus::WaitingApproval }, Event::Approval { approval_id }]
 }
 
 impl Service {
-    /// Where a call is heard of. It is there before anybody can know of the call, and until the end
-    /// was told.
+    /// The log of a call. It exists before any client can know the id of the call, and until the
+    /// end is published.
     pub(super) fn register_waiting(
         &self,
         id: ExecutionId,
@@ -153,11 +154,11 @@ impl Service {
         running
     }
 
-    /// Tells an end that was written, with the code and arguments of its record.
+    /// Publishes a written end, with the code and arguments of its record.
     pub(super) async fn publish_end(&self, UnpublishedEnd { workspace, ended }: UnpublishedEnd) {
         let id = ended.id;
         let whole = move |rows: &Reader<'_>| rows.execution_summary(workspace, id);
-        // What cannot be read now is told all the same.
+        // Publish the end even if they cannot be read now.
         let ended = self.db.read_off_thread(whole).await.ok().flatten().unwrap_or(ended);
         let running = self.register_execution(id);
         ended.error.iter().for_each(|fault| running.live.push(Event::Error(fault.clone())));

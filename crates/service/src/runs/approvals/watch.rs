@@ -1,7 +1,8 @@
-//! Following questions: those that are open, oldest first, and then each as it is asked or answered.
+//! Watches approvals: first those that are pending, oldest first, then each one that is requested
+//! or decided.
 //!
-//! A question has up to 4 MiB of code. So a listener has ids, and one question at a time, which all
-//! listeners that are at the same question share; who does not read holds up nobody else.
+//! An approval has up to 4 MiB of code. So a watcher holds ids and one approval at a time, which is
+//! shared by all watchers that are at the same approval. A slow watcher does not delay the others.
 
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
@@ -16,10 +17,10 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use types::{Approval, ApprovalId, ApprovalState, WorkspaceId};
 
-/// Ids of open questions that a listener has at once.
+/// Number of ids of pending approvals that a watcher holds at once.
 const PENDING_BATCH: usize = 200;
 
-/// That something became of a question. What it is about is read by whoever may see it.
+/// A change of an approval. Each watcher that may see the approval reads its contents.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApprovalChange {
     workspace: WorkspaceId,
@@ -27,14 +28,14 @@ pub(crate) struct ApprovalChange {
     state: ApprovalState,
 }
 
-/// The JSON of a question, which listeners share.
+/// The JSON of an approval, which watchers share.
 pub type ApprovalJson = Arc<String>;
 
 #[derive(Debug, Default)]
 pub(crate) struct ApprovalJsonCache {
-    /// Held while a question is read: its row, its parts and its text are in memory then.
+    /// Held while an approval is read, because its row, its parts and its text are in memory then.
     reading: AsyncMutex<()>,
-    /// Those that some listener has at this moment.
+    /// The texts that some watcher holds now.
     entries: Mutex<HashMap<(ApprovalId, ApprovalState), Weak<String>>>,
 }
 
@@ -54,14 +55,14 @@ impl ApprovalJsonCache {
     }
 }
 
-/// Where a listener is.
+/// The position of a watcher.
 struct ApprovalWatcher {
     service: Arc<Service>,
     caller: Caller,
-    /// Open questions that come next, and the last one that was taken from the records.
+    /// The next pending approvals, and the last one that was read from the records.
     open: VecDeque<ApprovalHeader>,
     last: Option<ApprovalId>,
-    /// Whether all that were open have been taken.
+    /// Whether all pending approvals have been read.
     caught_up: bool,
     changes: Receiver<ApprovalChange>,
 }
@@ -69,11 +70,11 @@ struct ApprovalWatcher {
 impl Service {
     pub(crate) fn publish_approval(&self, workspace: WorkspaceId, approval: &Approval) {
         let Approval { id, state, .. } = *approval;
-        // Nobody may be listening.
+        // Fails if there are no watchers.
         let _ = self.approval_changes.send(ApprovalChange { workspace, id, state });
     }
 
-    /// Every question that is open, and then each as it is asked or answered.
+    /// Streams every pending approval, and then each one that is requested or decided.
     pub fn watch_approvals(self: &Arc<Self>, caller: &Caller) -> BoxStream<'static, ApprovalJson> {
         let listener = ApprovalWatcher {
             service: Arc::clone(self),
@@ -90,8 +91,7 @@ impl Service {
         .boxed()
     }
 
-    /// The text of a question as it is told: with the state that it is told for, if it has gone on from
-    /// there meanwhile.
+    /// The text of an approval for a published change of its state.
     async fn approval_json(
         &self,
         workspace: WorkspaceId,
@@ -115,7 +115,7 @@ impl Service {
     }
 }
 
-/// An answer is told before it is used, though it may have been used by now.
+/// A decision is published before the approval is used, even if it has been used by now.
 fn json_as_published(approval: Approval, told: ApprovalState) -> String {
     let used = (told, approval.state) == (ApprovalState::Allowed, ApprovalState::Used);
     let state = if used { told } else { approval.state };
@@ -123,13 +123,13 @@ fn json_as_published(approval: Approval, told: ApprovalState) -> String {
 }
 
 impl ApprovalWatcher {
-    /// None when there will be no more.
+    /// Returns `None` at the end of the stream.
     async fn next(&mut self) -> Option<ApprovalJson> {
         loop {
-            // Many may be other people's, and looking takes no time at which others could be served.
+            // Most approvals may be of other principals, and checking them never awaits otherwise.
             tokio::task::yield_now().await;
             let (subject, state) = self.next_header().await?;
-            // Their roles may be others by now.
+            // The roles of the caller may have changed.
             let Some(caller) = self.service.refresh_caller(&self.caller) else { continue };
             if !self.service.may_see_header(&caller, &subject).unwrap_or(false) {
                 continue;
@@ -158,14 +158,14 @@ impl ApprovalWatcher {
                         return Some((subject, state));
                     }
                 }
-                // What was missed is in the list.
+                // Missed changes are in the list of pending approvals.
                 Ok(_) | Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
         }
     }
 
-    /// None if they cannot be read: who listens asks again.
+    /// Returns `None` if the approvals cannot be read; the client watches again.
     async fn read_pending(&mut self) -> Option<()> {
         let (workspace, last) = (self.caller.workspace, self.last);
         let read = move |rows: &Reader<'_>| rows.pending_approvals(workspace, last, PENDING_BATCH);

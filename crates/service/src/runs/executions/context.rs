@@ -1,4 +1,5 @@
-//! Everything about a run that the engine does not need to know: on whose behalf, and who is told.
+//! The context of a run, which the engine does not need to know: its caller, and who gets its
+//! result.
 
 use crate::identity::caller::Caller;
 use crate::origins::Asker;
@@ -10,16 +11,17 @@ use types::{
     AgentId, ApprovalId, Execution, ExecutionId, FunctionId, KeyId, PrincipalId, WorkspaceId,
 };
 
-/// What the one who asks wants to hear of a run.
+/// Options of the request for a run.
 #[derive(Debug, Clone, Default)]
 pub struct SubmitOptions {
-    /// The key under which the same request may come again.
+    /// The key under which the same request may be repeated.
     pub idempotency_key: Option<String>,
-    /// Its id is told before it is over.
+    /// The client gets the id before the end of the run.
     pub announce_id: bool,
-    /// Let go when it is over, whoever is still there: what counts the requests of a key.
+    /// Released at the end of the run, even after the client has disconnected: it counts the
+    /// concurrent requests of an API key.
     pub concurrency_permit: Option<Arc<dyn Any + Send + Sync>>,
-    /// The run of a model that it is part of.
+    /// The model run that it is part of.
     pub parent: Option<ExecutionId>,
 }
 
@@ -27,13 +29,13 @@ pub struct SubmitOptions {
 pub(crate) struct RunContext {
     pub(crate) workspace: WorkspaceId,
     pub(crate) principal: PrincipalId,
-    /// Absent when a token was shown, or the server starts what somebody has agreed to.
+    /// Absent if the request had an access token, or if the server starts an approved call.
     pub(crate) key: Option<KeyId>,
     pub(crate) run_as: PrincipalId,
     pub(crate) agent: Option<AgentId>,
     pub(crate) function: Option<FunctionId>,
     pub(crate) approval: Option<ApprovalId>,
-    /// When it was asked for, if a person was asked first and took their time.
+    /// The time of the request, if it had to wait for an approval.
     pub(crate) requested_at: Option<DateTime<Utc>>,
     pub(crate) options: SubmitOptions,
 }
@@ -65,8 +67,9 @@ impl RunContext {
         Asker { workspace: self.workspace, principal: self.principal, key: self.key }
     }
 
-    /// Nobody has a name for this run before its end, nothing is used up by it, and it changes nothing
-    /// outside of its sandbox.
+    /// Whether the row of this run may be written at its end: no client knows its id before, it
+    /// consumes neither an approval nor an idempotency key, and it has no effect outside of its
+    /// sandbox.
     pub(super) fn can_defer_row(&self, has_egress: bool) -> bool {
         let SubmitOptions { announce_id: announced, idempotency_key: claim, .. } = &self.options;
         !announced && claim.is_none() && self.approval.is_none() && !has_egress

@@ -1,5 +1,5 @@
-//! Reading the events of an execution: from memory while it is under way, and from its record, a
-//! batch at a time, once a large log was let go.
+//! Reads the events of an execution: from memory while it runs, and in batches from its record
+//! after a large log was released.
 
 use super::task::ActiveExecution;
 use crate::error::RequestError;
@@ -11,22 +11,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use types::{Error, ErrorCode, Event, Execution, ExecutionId, Transcript, Warning, WorkspaceId};
 
-/// Of events that are read for somebody in this process who needs output and results in one piece,
-/// such as a model or a person at a terminal.
+/// Limit of events that are read for a consumer in this process that needs output and results at
+/// once, such as a model or a terminal.
 const WHOLE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// A record on its way to a client.
+/// A record that is being sent to a client.
 #[derive(Debug)]
 pub struct ExecutionRecord {
     /// Without output and results if there is a log.
     pub execution: Execution,
-    /// Where output and results are, if they are too large to hold.
+    /// The log with output and results, if they are too large for memory.
     pub log: Option<EventLog>,
-    /// Held until the last of a large record is sent.
+    /// Held until a large record is sent completely.
     pub budget: Option<ResponseBudget>,
 }
 
-/// The part of the server's budget that an answer takes until it is sent.
+/// The part of the server's budget that a response takes until it is sent.
 #[derive(Debug)]
 pub struct ResponseBudget {
     _budget: HeldBudget,
@@ -37,16 +37,16 @@ enum HeldBudget {
     Own {
         _lease: OutputLease,
     },
-    /// That of the execution, which holds it as long as this does.
+    /// The budget of the execution, which lives as long as this.
     OfExecution {
         _running: Arc<ActiveExecution>,
     },
 }
 
-/// A record whose code, arguments and value take no more than this is sent at once.
+/// A record whose code, arguments and value take at most this much is sent without a budget.
 const RESPONSE_BYTES_FREE: u64 = FREE_BYTES;
 
-/// The kept events of one execution.
+/// The stored events of one execution.
 #[derive(Debug, Clone)]
 pub struct EventLog {
     pub(super) service: Arc<Service>,
@@ -55,7 +55,7 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Some of the events after the one with this number; none after the last.
+    /// A batch of the events after the one with this number; empty after the last.
     pub async fn after(&self, number: u64) -> Result<Vec<Event>, RequestError> {
         let (workspace, id) = (self.workspace, self.id);
         let read =
@@ -64,7 +64,7 @@ impl EventLog {
     }
 }
 
-/// A listener, and where it is.
+/// A reader and its position.
 struct EventReader {
     log: EventLog,
     /// Absent once the events are read from the record.
@@ -93,8 +93,8 @@ impl EventReader {
                 Ok(events) if events.is_empty() => return None,
                 Ok(events) => events.into(),
                 Err(refused) => {
-                    // The client can come back for the rest by the number of the last event.
-                    tracing::error!(execution = %self.log.id, error = %refused.error, "its events could not be read");
+                    // The client can resume after the number of the last event.
+                    tracing::error!(execution = %self.log.id, error = %refused.error, "cannot read the events of an execution");
                     return None;
                 }
             };
@@ -110,8 +110,8 @@ impl EventReader {
 }
 
 impl ResponseBudget {
-    /// For a record that has just been made: what it takes is counted already, and code that has run
-    /// must not be answered with a refusal that asks for it again.
+    /// The budget for a record that was just created. Its memory is already counted, and after code
+    /// has run, the response must not be an error that suggests running it again.
     pub(super) fn shared_with_execution(
         running: &Arc<ActiveExecution>,
         execution: &Execution,
@@ -121,13 +121,13 @@ impl ResponseBudget {
     }
 }
 
-/// Of a record without output and results.
+/// The memory of a record without output and results.
 fn response_bytes(execution: &Execution) -> u64 {
     (execution.value_bytes() + execution.code.len()) as u64
 }
 
 impl Service {
-    /// Room in memory for a record while it is sent; a client may take its time.
+    /// Takes memory for a record while it is sent, because a client may be slow.
     pub(super) fn response_budget(
         &self,
         workspace: WorkspaceId,
@@ -141,12 +141,12 @@ impl Service {
         if lease.grow(bytes) {
             return Ok(Some(ResponseBudget { _budget: HeldBudget::Own { _lease: lease } }));
         }
-        let message = format!("there is no room for an answer of {bytes} bytes now");
-        let hint = format!("its record is kept; ask for execution {} later", execution.id);
+        let message = format!("not enough memory for a response of {bytes} bytes");
+        let hint = format!("the record is stored; request execution {} later", execution.id);
         Err(Error::new(ErrorCode::CapacityExhausted, message).hint(hint).into())
     }
 
-    /// Every event after the one with this number, to the last.
+    /// Every event after the one with this number, until the last.
     pub(crate) fn event_stream(
         self: &Arc<Self>,
         live: Option<Arc<LiveLog>>,
@@ -159,7 +159,7 @@ impl Service {
         stream::unfold(listener, EventReader::next)
     }
 
-    /// A record with as much of its output and results as one reader in this process needs.
+    /// A record with as much output and results as one consumer in this process needs.
     #[boxed::future]
     pub(super) async fn with_transcript(
         &self,
@@ -185,8 +185,8 @@ impl Service {
         if !is_all {
             let code = ErrorCode::OutputTooLarge.to_string();
             let message = format!(
-                "only the first {} MiB of output and results are here; the events of the execution \
-                 have the rest",
+                "only the first {} MiB of output and results are included; the events of the \
+                 execution have the rest",
                 WHOLE_BYTES_MAX >> 20
             );
             record.warnings.push(Warning { code, message });

@@ -1,4 +1,4 @@
-//! The one who waits for an execution.
+//! The handle of a client that waits for an execution.
 
 use super::event_log::{EventLog, ExecutionRecord, ResponseBudget};
 use super::task::ActiveExecution;
@@ -9,8 +9,8 @@ use futures_util::{Stream, StreamExt};
 use std::sync::Arc;
 use types::{Error, ErrorCode, Event, Execution, ExecutionId, WorkspaceId};
 
-/// Somebody waits for this execution. Going away before its end ends it, unless it was let go, or
-/// can be asked for again by the key of its request.
+/// A handle to wait for an execution. Dropping it before the end cancels the execution, unless it
+/// was detached, or can be requested again with its idempotency key.
 #[derive(Debug)]
 pub struct ExecutionHandle {
     pub(super) service: Arc<Service>,
@@ -26,30 +26,30 @@ impl ExecutionHandle {
         self.id
     }
 
-    /// Its record as it was when it began, or began to wait for an approval.
+    /// The record of the execution when it started, or when it began to wait for an approval.
     pub fn record(&self) -> &Execution {
         &self.started
     }
 
-    /// It goes on without anybody waiting.
+    /// Lets the execution continue without a waiting client.
     pub fn detach(mut self) -> Arc<Execution> {
         self.cancel_on_drop = false;
         Arc::clone(&self.started)
     }
 
-    /// Its events from the first, beside whoever waits for its end.
+    /// The events from the first, for a client besides the one that waits for the end.
     pub fn subscribe(&self) -> impl Stream<Item = NumberedEvent> + Send + use<> {
         let live = Some(Arc::clone(&self.running.live));
         self.service.event_stream(live, self.workspace, self.id, 0)
     }
 
-    /// Returns when it has ended.
+    /// Returns when the execution has ended.
     pub async fn wait_until_ended(&self) {
         self.running.live.wait_closed().await;
     }
 
-    /// Waits for its end, and gives the record. Of very much output and very many results only the
-    /// first are there, with a warning.
+    /// Waits for the end and returns the record. Very large output and results are truncated, with
+    /// a warning.
     pub async fn wait(self) -> Result<Execution, RequestError> {
         let (service, workspace) = (Arc::clone(&self.service), self.workspace);
         let (execution, log) = self.wait_for_end().await?;
@@ -59,7 +59,8 @@ impl ExecutionHandle {
         }
     }
 
-    /// The same for a client, which reads output and results as fast as it likes.
+    /// Waits for the end and returns the record for a client, which reads output and results at its
+    /// own speed.
     pub async fn wait_for_record(self) -> Result<ExecutionRecord, RequestError> {
         let running = Arc::clone(&self.running);
         let (execution, log) = self.wait_for_end().await?;
@@ -102,6 +103,6 @@ impl Drop for ExecutionHandle {
 fn interrupted() -> Error {
     Error::new(
         ErrorCode::ExecutionInterrupted,
-        "the server stopped while it ran; it is not run again",
+        "the server stopped while the execution ran; it is not repeated",
     )
 }

@@ -1,9 +1,9 @@
-//! The course of one execution: written down, run, kept, and only then told.
+//! The task of one execution: recorded, run, persisted, and only then published.
 //!
-//! What somebody has been told of, and what must not happen twice, has its row before its first
-//! byte runs. Any other run has one as soon as it lasts, and one that is over before that gets it
-//! with its end. Whatever dies with a row is found by the next start, is marked as interrupted,
-//! and is not run again.
+//! An execution whose id a client knows, or that must not run twice, has a row before its first
+//! byte runs. Every other execution gets a row if it lasts, or else with its end. If the server
+//! dies, the next start marks each execution that has a row and no end as interrupted, and does not
+//! repeat it.
 
 use super::context::RunContext;
 use super::handle::ExecutionHandle;
@@ -29,52 +29,52 @@ use types::{
     Error, ErrorCode, Event, Execution, ExecutionId, ExecutionStatus, File, Transcript, WorkspaceId,
 };
 
-/// Between two tries to write down what the disk had no room for.
+/// Delay between two attempts to write, such as on a full disk.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
-/// A run is over within this, or has a row while it runs. A commit of its own would cost a short
-/// run more than running does.
+/// A run that lasts longer than this gets a row while it runs. A separate commit would cost a short
+/// run more than the run itself.
 const ROW_GRACE: Duration = Duration::from_millis(2);
-/// Of the events that are written together, so that neither the one thread that writes nor a reader
-/// has much more of a log in memory.
+/// Maximum bytes of events that are written together, so that neither the single writer thread nor
+/// a reader holds much more of a log in memory.
 const BATCH_BYTES: u64 = 256 * 1024;
 
-/// An execution under way, or one that waits for a person.
+/// An execution that runs or waits for an approval.
 #[derive(Debug)]
 pub(crate) struct ActiveExecution {
     pub(crate) live: Arc<LiveLog>,
     started: AtomicBool,
-    /// The run of a model that has begun it.
+    /// The model run that started it.
     parent: OnceLock<ExecutionId>,
     asker: OnceLock<Asker>,
-    /// Its record, for the one who waits; without output and results if its log is large.
+    /// The record for the waiting client; without output and results if the log is large.
     outcome: Mutex<Option<Result<Execution, RequestError>>>,
-    /// Stops it: the run of a model, or the command that the engine runs.
+    /// Stops it: a model run, or the command that the engine runs.
     stop: StopHandle,
 }
 
 impl ActiveExecution {
-    /// Whether it is on its way to an end without anybody's answer.
+    /// Whether it will end without a further decision.
     pub(crate) fn has_started(&self) -> bool {
         self.started.load(Ordering::Relaxed)
     }
 
-    /// From here on it is seen through.
+    /// Marks it as started; from now on it runs to its end.
     pub(crate) fn mark_started(&self, parent: Option<ExecutionId>) {
         self.set_parent(parent);
         self.started.store(true, Ordering::Relaxed);
     }
 
-    /// The run that it is part of, once it is known.
+    /// Sets the model run that it is part of, once that is known.
     pub(crate) fn set_parent(&self, run: Option<ExecutionId>) {
-        // What was asked about first is told the same twice.
+        // Already set if the execution waited for an approval.
         if let Some(run) = run {
             let _ = self.parent.set(run);
         }
     }
 
-    /// Who asked for it, once that is known.
+    /// Sets the requester, once it is known.
     pub(crate) fn asked_by(&self, asker: Asker) {
-        // What a person was asked about has its asker from the question.
+        // Already set if the execution waited for an approval.
         let _ = self.asker.set(asker);
     }
 
@@ -94,35 +94,36 @@ impl ActiveExecution {
         self.stop.requested().await;
     }
 
-    /// What stops it, for the engine.
+    /// The handle with which the engine stops it.
     pub(crate) fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }
 
-    /// Takes the outcome, once it was published. Only the handle of the execution does.
+    /// Takes the outcome after it was published. Only the handle of the execution calls this.
     pub(super) fn take_outcome(&self) -> Option<Result<Execution, RequestError>> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Whether the volume knows of an execution that ends.
+/// Whether the database has a row of an execution that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowState {
     Stored,
     Unwritten,
 }
 
-/// Where an execution is between its beginning and its end.
+/// An execution between its start and its end.
 struct ExecutionTask {
     context: RunContext,
-    /// Its record as it was when it began.
+    /// The record when the execution started.
     started: Arc<Execution>,
     running: Arc<ActiveExecution>,
     row: RowState,
 }
 
 impl Service {
-    /// From here on it is seen through, whatever becomes of the one who asked.
+    /// Starts an admitted execution. From now on it runs to its end, even if its requester
+    /// disconnects.
     #[boxed::future]
     pub(crate) async fn start_execution(
         self: &Arc<Self>,
@@ -135,11 +136,11 @@ impl Service {
             ..admitted.record().clone()
         });
         let started = Arc::new(started);
-        // While the volume is in trouble, nothing runs that it has not taken first.
+        // While the database fails, no execution runs without a row.
         if whose.can_defer_row(admitted.has_egress()) && self.db.is_healthy() {
             return Ok(self.spawn_execution(admitted, whose, started, RowState::Unwritten));
         }
-        // Whoever asks may go away in the middle of this, and what has a row has an end.
+        // The requester may disconnect meanwhile, and an execution with a row must get an end.
         let service = Arc::clone(self);
         let begin = async move {
             let row = service.write_started_row(&started, &whose).await?;
@@ -159,7 +160,7 @@ impl Service {
         let running = self.register_with(id, admitted.stop_handle());
         running.asked_by(whose.asker());
         running.mark_started(whose.options.parent);
-        // A right that is taken away from here on finds this and stops it.
+        // A right that is revoked from now on finds this entry and stops the execution.
         if running.asker().is_none_or(|asker| self.is_over(asker)) {
             self.cancel_active(id);
         }
@@ -180,7 +181,7 @@ impl Service {
         handle
     }
 
-    /// The handle of one that waits for an approval, and may wait for days.
+    /// The handle of an execution that waits for an approval, possibly for days.
     pub(crate) fn waiting_handle(
         self: &Arc<Self>,
         running: &Arc<ActiveExecution>,
@@ -197,12 +198,12 @@ impl Service {
         }
     }
 
-    /// Where its events go, and are heard.
+    /// Registers an execution, so that its events can be read.
     pub(crate) fn register_execution(&self, id: ExecutionId) -> Arc<ActiveExecution> {
         self.register_with(id, StopHandle::default())
     }
 
-    /// The same for one that `stop` stops, unless it is registered already.
+    /// The same for an execution that `stop` stops, unless it is already registered.
     fn register_with(&self, id: ExecutionId, stop: StopHandle) -> Arc<ActiveExecution> {
         let new = || {
             Arc::new(ActiveExecution {
@@ -217,8 +218,8 @@ impl Service {
         Arc::clone(self.active_executions().entry(id).or_insert_with(new))
     }
 
-    /// That it has begun. What must not happen twice waits for the disk; the rest only has to
-    /// outlive this process.
+    /// Writes the row of a started execution. An execution that must not run twice waits for the
+    /// disk; for others it is enough that the row outlives this process.
     async fn write_started_row(
         &self,
         record: &Arc<Execution>,
@@ -245,11 +246,11 @@ impl Service {
                     if !tx.consume_approval(workspace, approval, now)? {
                         return Ok(false);
                     }
-                    // One that has ended meanwhile was withdrawn.
+                    // An execution that has ended meanwhile was withdrawn.
                     tx.update_execution(workspace, &record)
                 };
                 if !self.db.write(consume).await? {
-                    let used = "the approval was used already";
+                    let used = "the approval was already used";
                     return Err(Error::new(ErrorCode::ApprovalInvalid, used).into());
                 }
             }
@@ -257,7 +258,7 @@ impl Service {
         Ok(RowState::Stored)
     }
 
-    /// Runs it, keeps what it made, writes the record, and tells whoever listens.
+    /// Runs the execution, persists its files and its record, and publishes its end.
     async fn run_execution_task(self: Arc<Self>, admitted: Admitted, mut course: ExecutionTask) {
         let span = tracing::info_span!("execution", id = %course.started.id);
         let ran = self.run_and_log_egress(admitted, &mut course).instrument(span);
@@ -277,7 +278,8 @@ impl Service {
         }
     }
 
-    /// Runs it. Attempts of code without network access are only on its record, and are logged here.
+    /// Runs the command. Attempts of code without network access are only in its record, and are
+    /// logged here.
     async fn run_and_log_egress(
         &self,
         admitted: Admitted,
@@ -298,7 +300,7 @@ impl Service {
     ) -> Result<FinishedExecution, Error> {
         let live = Arc::clone(&course.running.live);
         live.set_lease(self.output_budget.lease(course.context.workspace));
-        // A file is told when it is kept, and can be asked for.
+        // The event of a file is published after the file is stored, so that clients can read it.
         let mut tell = |event: Event| match event {
             Event::File(_) => {}
             event => live.push_within_budget(event),
@@ -332,11 +334,11 @@ impl Service {
         }
     }
 
-    /// What came out of it is lost, but not that it is over: that is tried until it is written.
+    /// Records the end of an execution whose results are lost. Repeats the write until it succeeds.
     #[boxed::future]
     async fn record_lost(&self, fault: Error, course: ExecutionTask) {
         let ExecutionTask { context: whose, started, row, .. } = course;
-        tracing::error!(execution = %started.id, error = %fault, "a record could not be kept");
+        tracing::error!(execution = %started.id, error = %fault, "cannot store the record of an execution");
         let ended_at = Some(Utc::now());
         let started = Arc::unwrap_or_clone(started);
         let record =
@@ -347,7 +349,7 @@ impl Service {
         }
     }
 
-    /// Tells whoever listens how it ended.
+    /// Publishes how the execution ended.
     pub(crate) fn publish_outcome(
         &self,
         id: ExecutionId,
@@ -367,7 +369,7 @@ impl Service {
         self.active_executions().remove(&id);
     }
 
-    /// Keeps the record, which is without output and results: those are in the events.
+    /// Stores the record without output and results, which are in the events.
     async fn persist_record(
         &self,
         finished: FinishedExecution,
@@ -377,7 +379,7 @@ impl Service {
         let live = &course.running.live;
         live.dropped().annotate_record(&mut execution);
         if course.row == RowState::Unwritten && course.running.live.is_large() {
-            // The batches of its events need a row that they belong to.
+            // The batches of events need the row that they belong to.
             match self.write_started_row(&course.started, &course.context).await {
                 Ok(row) => course.row = row,
                 Err(refused) => {
@@ -397,7 +399,7 @@ impl Service {
                 if refused.error.code != ErrorCode::QuotaExceeded {
                     return Err(refused);
                 }
-                // Others have filled the workspace meanwhile.
+                // Other executions have used up the space of the workspace meanwhile.
                 let record = Execution { files_out: produced, ..record };
                 let record = without_files(record, &files, &refused);
                 self.write_outcome(&record, &[], whose, &running.live, *row).await?;
@@ -407,7 +409,7 @@ impl Service {
         }
     }
 
-    /// It did not come to running: a file did not fit, or no sandbox could be had.
+    /// Ends an execution that did not run: a file did not fit, or there was no sandbox.
     async fn persist_failure(
         &self,
         fault: &Error,
@@ -464,8 +466,8 @@ impl Service {
         Ok(())
     }
 
-    /// Keeps the events of a large log in batches, and says how many. They count when the end of the
-    /// execution is written.
+    /// Stores the events of a large log in batches, and returns their number. They become visible
+    /// when the end of the execution is written.
     async fn persist_events(
         &self,
         workspace: WorkspaceId,
@@ -493,8 +495,8 @@ impl Service {
     }
 }
 
-/// A record with its output and results, unless those are so many that they are read from where
-/// they are kept.
+/// The record with its output and results, unless those are so large that they are read from the
+/// database.
 fn with_transcript(record: Execution, live: &LiveLog) -> Execution {
     if live.is_large() {
         return record;
@@ -503,16 +505,16 @@ fn with_transcript(record: Execution, live: &LiveLog) -> Execution {
     Execution { output, results, ..record }
 }
 
-/// It must not look like a request that can be sent again: the code has run.
+/// Must not be retryable, because the code has already run.
 fn record_lost_error(cause: &Error) -> Error {
-    let message = format!("it ran, and what came out of it could not be kept: {}", cause.message);
+    let message = format!("the code ran, but its results could not be stored: {}", cause.message);
     Error::new(ErrorCode::ExecutionInterrupted, message)
-        .hint("look at what it may have done already before it is run again")
+        .hint("check what effects it had before you run it again")
 }
 
 fn remove_copies(copies: Vec<(String, PathBuf)>) {
     let directory = copies.first().and_then(|(_, path)| path.parent()).map(Path::to_owned);
     copies.into_iter().for_each(|(_, path)| drop(TempPath::new(path)));
-    // The next start wipes what is left.
+    // The next start removes leftover files.
     directory.into_iter().for_each(|directory| drop(fs::remove_dir(directory)));
 }

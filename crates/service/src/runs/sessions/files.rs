@@ -1,4 +1,4 @@
-//! The working directory of a session, file by file.
+//! Files in the working directory of a session.
 
 use crate::data::inputs::numbered_name;
 use crate::data::staging::StagedFile;
@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct SessionFile {
-    /// Relative to the working directory.
+    /// Path relative to the working directory.
     pub name: String,
     pub size: u64,
 }
@@ -23,7 +23,7 @@ pub struct SessionFile {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct SessionFiles {
     pub files: Vec<SessionFile>,
-    /// What is not brought out, and why.
+    /// Files that are not collected, and why.
     pub skipped: Vec<SkippedFile>,
 }
 
@@ -66,8 +66,8 @@ impl Service {
         Ok(SessionFile { name, size })
     }
 
-    /// Puts documents into the working directory, beside what is there, and says how each is called
-    /// there. One that is there already, byte for byte, stays as it is.
+    /// Adds documents to the working directory, and returns the name of each. A document that is
+    /// already there with the same bytes stays unchanged.
     #[boxed::future]
     pub async fn copy_documents(
         &self,
@@ -76,7 +76,7 @@ impl Service {
         documents: &[FileId],
     ) -> Result<Vec<String>, RequestError> {
         self.check_session_access(caller.workspace, &caller.principal, Some(id)).await?;
-        // A session is not asked what it has while something runs in it.
+        // The files of a session cannot be listed while it runs something.
         if documents.is_empty() {
             return Ok(Vec::new());
         }

@@ -44,18 +44,19 @@ impl Service {
         let specification = agents::read_specification(&agent.specification).await?;
         if !specification.code_execution.enabled {
             let message = format!(
-                "the agent {:?} may not run code: {}",
+                "agent {:?} may not run code: {}",
                 agent.name,
                 specification.code_execution.missing.join("; ")
             );
-            let hint = "code_execution has to stand in both places of its specification";
+            let hint =
+                "its specification needs code_execution both in `tools` and in `tool_resources`";
             return Err(Error::new(ErrorCode::ToolUnavailable, message).hint(hint).into());
         }
         let run_as = self.effective_principal(workspace, who, &agent)?;
         Ok(AuthorizedAgent { agent, section: specification.section, run_as })
     }
 
-    /// Authorizes a new session: its agent, or the right to have a session without one.
+    /// Authorizes a new session: by its agent, or by the right to open a session without one.
     pub(super) async fn authorize_session_agent(
         &self,
         caller: &Caller,
@@ -69,7 +70,8 @@ impl Service {
         }
     }
 
-    /// Resolves the grants of an existing session with the rights of its owner, whoever resets it.
+    /// Resolves the grants of an existing session with the rights of its owner, whichever principal
+    /// resets it.
     #[boxed::future]
     pub(super) async fn renew_session_grants(
         self: &Arc<Self>,
@@ -123,13 +125,14 @@ impl Service {
         if self.granted_volumes(workspace, &authorized)? == granted.volumes {
             return Ok(());
         }
-        let message = format!("what the agent {:?} grants has changed", authorized.agent.name);
-        let hint = "reset the session to go on with what it grants now";
+        let message = format!("the grants of agent {:?} have changed", authorized.agent.name);
+        let hint = "reset the session to continue with the new grants";
         Err(Error::new(ErrorCode::SessionLost, message).hint(hint).into())
     }
 
-    /// Refuses code of a principal in a session that can read more secrets than it may now. Values
-    /// cannot be taken back from an interpreter, so such a session runs nothing until it is reset.
+    /// Refuses code of a principal in a session that can read secrets which the principal may not
+    /// use now. Values cannot be removed from an interpreter, so such a session runs nothing until
+    /// it is reset.
     async fn check_exposed_secrets(
         &self,
         workspace: WorkspaceId,
@@ -141,8 +144,8 @@ impl Service {
         if who.id != owner {
             let own = self.db.read(|rows| rows.private_secrets(workspace, owner))?;
             if !own.is_empty() {
-                let message = "the session can use secrets that are its owner's own";
-                let hint = "let its owner run the code, or open another session";
+                let message = "the session can use personal secrets of its owner";
+                let hint = "have its owner run the code, or open another session";
                 return Err(Error::new(ErrorCode::GrantMissing, message).hint(hint).into());
             }
         }
@@ -156,8 +159,8 @@ impl Service {
         if granted.exposed_secrets.is_subset(&now) {
             return Ok(());
         }
-        let message = "a secret that the session can read was changed, or may not be used any more";
-        let hint = "reset the session to go on with what it may use now";
+        let message = "a secret that the session can read was changed, or may no longer be used";
+        let hint = "reset the session to continue with the secrets that it may use now";
         Err(Error::new(ErrorCode::SessionLost, message).hint(hint).into())
     }
 }

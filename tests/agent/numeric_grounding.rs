@@ -1,11 +1,11 @@
-//! A run in which something failed never passes on a number that nothing has computed: not in its
-//! answer, and not to whoever listens while it goes on.
+//! A run in which something failed never returns a number that no tool has computed: neither in its answer
+//! nor in its stream.
 
 use crate::confirmations::{booking_and_code, reply};
-use crate::scene::{
+use crate::scripted_server::{
     CODE, RUNS_CODE, Scene, agent_code, call, chat, code, plan, say, say_to, stream, text,
 };
-use crate::world::events;
+use crate::test_server::events;
 use serde_json::{Value, json};
 
 const INVENTED: &str = "The total is 4711.";

@@ -1,10 +1,10 @@
-//! What stays after a right was taken away: nothing that was begun with a key that is revoked or has
-//! expired, or by a principal that was deleted. What others have begun goes on.
+//! After a revocation nothing continues that was started with a revoked or expired key, or by a deleted
+//! principal. Work of other principals continues.
 
 use crate::approvals::{approval_of, asking_tool, settled};
 use crate::harness::{wait, wait_blocking};
-use crate::people::{Person, grant, id, items, workspace};
-use crate::world::{Api, World};
+use crate::principals::{Person, grant, id, items, workspace};
+use crate::test_server::{Api, World};
 use reqwest::Method;
 use rusqlite::Connection;
 use serde_json::{Value, json};

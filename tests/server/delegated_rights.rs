@@ -1,12 +1,12 @@
-//! Rights are not borrowed: nobody becomes an owner without agreeing, code uses only what its author may
-//! use as well, and a name that somebody uses is not taken over. A maker has USAGE and MODIFY on the
-//! workspace, and nothing else.
+//! No principal gains rights of another one: ownership needs the consent of the recipient, code uses only
+//! what its author may use as well, and a name in use cannot be taken over. A maker has USAGE and MODIFY on
+//! the workspace, and nothing else.
 
 use crate::harness::wait;
-use crate::people::{
+use crate::principals::{
     FORBIDDEN, ME, NOT_THERE, Person, grant, id, items, on, refused, ungrant, workspace,
 };
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,11 +1,11 @@
 //! T01 to T06, T09 and T10: files, processes and rights. T07 and T08, the filter on system calls,
 //! are proved call by call in a simulator: `crates/jail/src/seccomp/tests/threats.rs`.
 
-use crate::harness::{self, wait};
-use crate::world::{
+use crate::fixtures::{
     Process, answer, attempts, born, born_once, built, doctored, engine, is_root, nursery_config,
     runtime, still_serves, told,
 };
+use crate::harness::{self, wait};
 use engine::RunnerSource;
 use environment::PythonInstallation;
 use sandbox::ZygoteHost;
@@ -469,7 +469,7 @@ async fn t10_crash_leaves_no_core() {
             .await;
     let error = execution.error.as_ref().unwrap();
     assert_eq!(error.code.to_string(), "sandbox.crashed");
-    assert_eq!(error.message, "the interpreter was ended by signal 11 (segmentation fault)");
+    assert_eq!(error.message, "the interpreter was killed by signal 11 (segmentation fault)");
     assert_eq!(execution.exit_code, Some(139));
     assert_eq!(harness::printed(&execution, OutputStream::Stdout), "so far\n");
     assert_eq!(execution.files_out, []);

@@ -1,5 +1,5 @@
-//! A wall that cannot be raised: no code runs, unless the operator has agreed by name. The walls
-//! are taken away for real, by a filter on the system calls that raise them.
+//! An isolation layer that cannot be applied: no code runs, unless the operator allows that this layer
+//! is missing. A seccomp filter on the system calls that apply a layer makes it unavailable.
 
 use crate::{harness, helper};
 use harness::{binary, stderr, stdout};
@@ -7,23 +7,23 @@ use std::process::Output;
 
 const MARK: &str = "print('it ran')";
 
-fn without(wall: &str, args: &[&str]) -> Output {
-    helper("without.py").arg(wall).arg(binary()).args(args).output().unwrap()
+fn without(layer: &str, args: &[&str]) -> Output {
+    helper("without.py").arg(layer).arg(binary()).args(args).output().unwrap()
 }
 
-fn exec_without(wall: &str, options: &[&str]) -> Output {
-    without(wall, &[&["exec", "--env", "bare"], options, &[MARK]].concat())
+fn exec_without(layer: &str, options: &[&str]) -> Output {
+    without(layer, &[&["exec", "--env", "bare"], options, &[MARK]].concat())
 }
 
-fn check_refused(wall: &str, step: &str) {
+fn check_refused(layer: &str, step: &str) {
     // The environment is there already, so that nothing is said about building it.
     assert_eq!(stdout(&harness::exec(&["--env", "bare", MARK])), "it ran\n");
-    let output = exec_without(wall, &[]);
+    let output = exec_without(layer, &[]);
     assert_eq!(stdout(&output), "");
     assert_eq!(
         stderr(&output),
         format!(
-            "belljar: sandbox.unreachable: no sandbox could be made: {step} (run `belljar \
+            "belljar: sandbox.unreachable: cannot start a sandbox: {step} (run `belljar \
              doctor`: it prints which isolation layer is missing and how to fix it)\n"
         )
     );
@@ -50,15 +50,15 @@ fn code_is_not_run_without_namespaces() {
     check_refused("namespaces", step);
 }
 
-fn check_allowed(wall: &str) {
-    let warning = format!("this ran without the {wall} wall, as the operator allowed");
-    let allow = ["--allow-missing-layer", wall];
-    let output = exec_without(wall, &allow);
+fn check_allowed(layer: &str) {
+    let warning = format!("this ran without the isolation layer {layer}, as the operator allowed");
+    let allow = ["--allow-missing-layer", layer];
+    let output = exec_without(layer, &allow);
     assert_eq!(stdout(&output), "it ran\n");
     assert_eq!(stderr(&output), format!("belljar: warning: {warning}\n"));
     assert_eq!(output.status.code(), Some(0));
 
-    let output = exec_without(wall, &[&allow[..], &["--json"]].concat());
+    let output = exec_without(layer, &[&allow[..], &["--json"]].concat());
     let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = serde_json::json!([{ "code": "layer.missing", "message": warning }]);
     assert_eq!(record["warnings"], expected);
@@ -90,8 +90,8 @@ fn nobody_can_agree_to_do_without_namespaces() {
 }
 
 /// The names of rows in a state, as the doctor has them.
-fn doctor_without(wall: &str) -> (Vec<String>, Vec<String>, Option<i32>) {
-    let output = without(wall, &["doctor", "--json"]);
+fn doctor_without(layer: &str) -> (Vec<String>, Vec<String>, Option<i32>) {
+    let output = without(layer, &["doctor", "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["safe"], false);
     let names = |rows: &str, key: &str, value: &str| {
@@ -149,22 +149,22 @@ fn in_container(settings: &str, args: &[&str]) -> Output {
     command.arg(binary()).args(args).env("BELLJAR_DATA", harness::data()).output().unwrap()
 }
 
-/// What the doctor tells to do there about a wall, in the first line.
-fn fix_in_container(settings: &str, wall: &str) -> String {
+/// The first line of the fix that the doctor prints there for an isolation layer.
+fn fix_in_container(settings: &str, layer: &str) -> String {
     let output = in_container(settings, &["doctor", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let row = report["layers"].as_array().unwrap().iter().find(|row| row["name"] == wall).unwrap();
+    let row = report["layers"].as_array().unwrap().iter().find(|row| row["name"] == layer).unwrap();
     assert_eq!(row["state"], "missing", "{row}");
     row["fix"].as_str().unwrap().lines().next().unwrap().to_owned()
 }
 
 #[test]
 fn doctor_names_the_number_that_refuses_namespaces() {
-    for (kind, wall) in [("user", "user namespace"), ("net", "net namespace")] {
+    for (kind, layer) in [("user", "user namespace"), ("net", "net namespace")] {
         let setting = format!("echo 0 > /proc/sys/user/max_{kind}_namespaces");
         let fix = format!("sysctl -w user.max_{kind}_namespaces=15000");
-        assert_eq!(fix_in_container(&setting, wall), fix);
+        assert_eq!(fix_in_container(&setting, layer), fix);
     }
 }
 

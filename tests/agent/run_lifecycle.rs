@@ -1,8 +1,8 @@
-//! Runs that are heard while they go on, left to themselves, or ended by whoever asked for them.
+//! Runs that are streamed, detached, or cancelled by their caller.
 
 use crate::harness::wait;
-use crate::scene::{CODE, Scene, begin, code, plan, say, stream, text};
-use crate::world::{events, parse_events};
+use crate::scripted_server::{CODE, Scene, begin, code, plan, say, stream, text};
+use crate::test_server::{events, parse_events};
 use futures_util::StreamExt;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -146,7 +146,7 @@ async fn an_agent_is_heard_as_it_goes_on_too() {
         say("Hello."),
     ]))
     .await;
-    let agent = scene.agent(crate::scene::RUNS_CODE).await;
+    let agent = scene.agent(crate::scripted_server::RUNS_CODE).await;
     let run = format!("{agent}/run");
     let heard = events(stream(scene.owner(), &run, json!({"message": "6 * 7?"})).await).await;
     let names: Vec<&str> = heard.iter().map(|(_, name, _)| name.as_str()).collect();
@@ -156,7 +156,7 @@ async fn an_agent_is_heard_as_it_goes_on_too() {
     let record = scene.settled(&record).await;
     let path = format!("{agent}/runs/{}", text(&record["id"]));
     assert_eq!(scene.owner().get(&path).await["answer"], "Hello.");
-    let other = crate::scene::agent(scene.owner(), "other", "instructions: x").await;
+    let other = crate::scripted_server::agent(scene.owner(), "other", "instructions: x").await;
     let path = format!("{other}/runs/{}", text(&record["id"]));
     assert_eq!(scene.owner().refused("GET", &path, None).await, (404, "object.not_found".into()));
 }
@@ -164,15 +164,15 @@ async fn an_agent_is_heard_as_it_goes_on_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_cancelled_within_a_request_keeps_what_it_has_done() {
     let scene = Scene::play(json!([
-        crate::scene::call("code_execution", json!({"request": "Keep, then wait."})),
+        crate::scripted_server::call("code_execution", json!({"request": "Keep, then wait."})),
         plan(&["Keep", "Wait"]),
         code("kept = 42\nprint('kept')"),
         code("import time\ntime.sleep(60)"),
-        crate::scene::agent_code("print(kept)"),
+        crate::scripted_server::agent_code("print(kept)"),
         say("It is 42."),
     ]))
     .await;
-    let agent = scene.agent(crate::scene::RUNS_CODE).await;
+    let agent = scene.agent(crate::scripted_server::RUNS_CODE).await;
     let place = begin(scene.owner(), &format!("{agent}/run"), json!({"message": "Do it."})).await;
     scene.asked_times(4).await;
     scene.runs_code().await;
@@ -182,7 +182,7 @@ async fn an_agent_that_is_cancelled_within_a_request_keeps_what_it_has_done() {
     assert_eq!(record["rounds"][0]["stdout"], "kept\n", "{record}");
     let cursor = record["id"].clone();
     let on = json!({"message": "What was kept?", "cursor": cursor});
-    let done = crate::scene::chat(scene.owner(), &agent, on).await;
+    let done = crate::scripted_server::chat(scene.owner(), &agent, on).await;
     assert_eq!(
         (&done["answer"], &done["rounds"][0]["stdout"]),
         (&json!("It is 42."), &json!("42\n")),

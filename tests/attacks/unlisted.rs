@@ -1,7 +1,7 @@
-//! Attacks that the list does not have: what somebody would try who has read this design.
+//! Attacks that the threat model does not list: what an attacker who knows this design would try.
 
+use crate::fixtures::{Process, answer, attempts, engine, said, still_serves, with_prelude};
 use crate::harness::{self, wait, wait_blocking};
-use crate::world::{Process, answer, attempts, engine, said, still_serves, with_prelude};
 use engine::{Command, FileCollection};
 use std::collections::BTreeSet;
 use std::fs;
@@ -99,7 +99,7 @@ print(run(getpid_32), run(getpid_x32), run(getpid_64))";
     assert_eq!(answer(&engine, gate).await, "-38 -38 2");
 }
 
-/// However the way is spelt, it ends at the wall.
+/// No spelling of a path leads out of the sandbox.
 // proves C-129, P-046, U-052
 #[tokio::test(flavor = "multi_thread")]
 async fn no_spelling_of_a_path_leads_out() {

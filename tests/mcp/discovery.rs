@@ -1,8 +1,9 @@
-//! What an agent is shown: the tools that are built in, and those of the workspace that it may use.
+//! What MCP clients can list: built-in tools, tools of the workspace that the caller may use, resources and
+//! prompts.
 
 use crate::harness::wait;
+use crate::test_server::{Api, World};
 use crate::wire::{Stdio, asked, called};
-use crate::world::{Api, World};
 use serde_json::{Value, json};
 
 const ADD: &str = "def handle(a: int, b: int = 2) -> int:\n    \"\"\"Adds two numbers.\n\n    Args:\n        a: the first\n        b: the second\n    \"\"\"\n    return a + b\n";

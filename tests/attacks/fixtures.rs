@@ -1,5 +1,5 @@
-//! What the attacks share: code that is run and answers, kernels that were tampered with, and the
-//! look at a sandbox from outside.
+//! Shared parts of the attacks: run code and read its answer, start modified runners, and inspect a
+//! sandbox from outside.
 
 use crate::harness;
 use engine::{Config, Engine, Preload, RunnerSource};

@@ -1,9 +1,9 @@
-//! What is open is decided for each request anew. Here one connection is kept from the first request to
-//! the last, and between two of them somebody changes what it was opened by: the very next one feels it,
-//! and the one after it is as before when the change was taken back.
+//! The egress policy is decided for each request. One connection stays open from the first request to the
+//! last, and the policy changes in between: the change applies to the next request, and a reverted change
+//! too.
 
-use crate::people::{Person, change, grant, id, role, ungrant, workspace};
-use crate::world::{Api, World};
+use crate::principals::{Person, change, grant, id, role, ungrant, workspace};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,6 +1,6 @@
-//! People of the first workspace, what they are given, and what they are refused.
+//! Principals of the first workspace, their grants, and the refusals that they get.
 
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 use std::ops::Deref;
 

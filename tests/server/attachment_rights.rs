@@ -1,16 +1,18 @@
-//! Rights are not borrowed by way of what somebody attaches, names or edits: whoever attaches a tool does
-//! not answer for it, an owner's other change confirms nothing, and neither a name nor a host is taken
-//! over. A maker has USAGE and MODIFY on the workspace, and nothing else.
+//! Attaching, naming or editing gives no rights of others: the principal that attaches a tool cannot decide
+//! about its calls, an unrelated change by an owner confirms nothing, and neither a name nor a host can be
+//! taken over. A maker has USAGE and MODIFY on the workspace, and nothing else.
 
 use crate::approvals::{approval_of, settled};
-use crate::borrowed::{
+use crate::delegated_rights::{
     IN_USE, INVALID, PAYROLL, PEEK, agent, at, confirm, integration, maker, payroll, reads,
     specification,
 };
 use crate::harness::wait;
 use crate::installs::silent_index;
-use crate::people::{FORBIDDEN, NOT_THERE, NOTHING, Person, change, grant, id, items, on, refused};
-use crate::world::{Api, World};
+use crate::principals::{
+    FORBIDDEN, NOT_THERE, NOTHING, Person, change, grant, id, items, on, refused,
+};
+use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 
 const ALLOW: &str = "allow";

@@ -1,8 +1,8 @@
-//! A server whose model plays a script, and what is asked of both.
+//! A server with a scripted model, and requests to both.
 
 use crate::harness::wait;
 use crate::model::{ModelServer, Request};
-use crate::world::{Api, World};
+use crate::test_server::{Api, World};
 use reqwest::multipart::{Form, Part};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};

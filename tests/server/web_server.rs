@@ -1,4 +1,4 @@
-//! A web server beside the sandboxes, which rules have to name.
+//! A web server on the host, which sandboxes reach only if a network rule lists it.
 
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
