@@ -6,9 +6,9 @@ use crate::npm::{Node, bounded};
 use agent::{Agents, ModelSettings, Models};
 use api::AllowedHosts;
 use axum::Router;
-use mcp::{McpCaller, McpOptions, McpSessions, SessionLimits};
+use mcp::{McpOptions, McpSessions, SessionLimits};
 use serde_json::Value;
-use service::{Config, Service, StartedService};
+use service::{Config, RequestCaller, Service, StartedService};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Server {
         // Build first, since the suite measures the time of requests.
         service.prepare_environment(|_| {}).await.unwrap();
         let caller = service.authenticate_key(owner_key.unwrap().reveal()).unwrap();
-        let caller = McpCaller { caller: Arc::new(caller), request_permit: None };
+        let caller = RequestCaller { caller: Arc::new(caller), permit: None };
         let models = Models::new(ModelSettings::default()).unwrap();
         let agents = Agents::new(Arc::clone(&service), models, None);
         let options = McpOptions { task_after: TASK_AFTER, base_url: None };

@@ -44,7 +44,7 @@ pub(crate) struct AgentLoop<'a> {
     pub(crate) unverified: bool,
 }
 
-/// Why the loop stopped.
+/// How the loop ended, unless a [`RunError`] ended it.
 #[derive(Debug)]
 pub(crate) enum LoopOutcome {
     Answered(String),

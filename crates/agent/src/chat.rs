@@ -3,14 +3,11 @@
 
 use crate::agent_loop::{AgentLoop, LoopOutcome, RunError};
 use crate::budget::RunBudget;
-use crate::code_task::no_result_answer;
 use crate::confirmation::{ApprovalReply, Confirmation, IndexedConfirmation, check_replies};
 use crate::conversation::Conversation;
 use crate::interpreter::Interpreter;
 use crate::prompts;
-use crate::runs::{
-    Agents, ResumeOption, RunOutcome, RunState, SessionReservation, run_within, stopped_outcome,
-};
+use crate::runs::{Agents, ResumeOption, RunOutcome, RunState, SessionReservation, run_within};
 use crate::skills::Skills;
 use crate::toolbox::{Toolbox, check_choice};
 use serde::{Deserialize, Serialize};
@@ -21,9 +18,7 @@ use service::{
 };
 use std::sync::Arc;
 use std::time::Duration;
-use types::{
-    AgentId, Error, Event, ExecutionId, ExecutionStatus, FileId, Session, SessionStatus, Warning,
-};
+use types::{AgentId, Event, ExecutionId, FileId, Session, SessionStatus, Warning};
 use utoipa::ToSchema;
 
 /// The kind of an agent run in its record.
@@ -297,27 +292,13 @@ impl ChatRun {
         if done.is_err() {
             rest.withdraw_approvals().await;
         }
-        let outcome = match done {
-            Ok(ChatOutcome::Answer(answer)) => {
-                RunOutcome { status: ExecutionStatus::Succeeded, error: None, value: answer }
-            }
-            Ok(ChatOutcome::NeedsApproval) => {
-                RunOutcome { status: ExecutionStatus::Succeeded, error: None, value: String::new() }
-            }
-            Ok(ChatOutcome::Unverified(error)) => {
-                let value = no_result_answer(&error);
-                RunOutcome { status: ExecutionStatus::Failed, error: Some(error), value }
-            }
-            Err(stopped) => {
-                let (status, error, answer) = stopped_outcome(&stopped, ResumeOption::Conversation);
-                RunOutcome { status, error: Some(error), value: answer }
-            }
-        };
-        if !outcome.value.is_empty() {
-            run.publish(Event::Answer { text: outcome.value.clone() });
+        let outcome = done
+            .unwrap_or_else(|stopped| RunOutcome::stopped(&stopped, ResumeOption::Conversation));
+        if !outcome.answer.is_empty() {
+            run.publish(Event::Answer { text: outcome.answer.clone() });
         }
         let actions = rest.open_approvals().map(crate::confirmation::confirmation_action).collect();
-        let spoken = ChatOutput { answer: outcome.value, actions, agent_external_id };
+        let spoken = ChatOutput { answer: outcome.answer, actions, agent_external_id };
         let mut end = rest.into_run_end(tools.interpreter.as_mut(), outcome.error, &spoken);
         let warning = |message| Warning { code: "agent.incomplete".to_owned(), message };
         end.warnings.extend(warnings.into_iter().map(warning));
@@ -332,15 +313,6 @@ impl ChatRun {
     }
 }
 
-/// Outcome of an agent's turn.
-enum ChatOutcome {
-    Answer(String),
-    /// A call needs an approval first.
-    NeedsApproval,
-    /// The answer has numbers that nothing computed, after this error.
-    Unverified(Error),
-}
-
 /// Settles the pending approvals first, then continues with the model.
 async fn answer_message(
     agent_loop: &mut AgentLoop<'_>,
@@ -349,17 +321,17 @@ async fn answer_message(
     system: &str,
     message: Option<&str>,
     replies: Vec<ApprovalReply>,
-) -> Result<ChatOutcome, RunError> {
+) -> Result<RunOutcome, RunError> {
     if !conversation.pending.is_empty() {
         tools.settle_pending(agent_loop, conversation, replies).await;
     }
     message.into_iter().for_each(|message| conversation.push_user(message));
     Ok(match agent_loop.run(system, conversation, tools).await? {
         LoopOutcome::Answered(answer) => match agent_loop.verify_answer(conversation, answer) {
-            Ok(answer) => ChatOutcome::Answer(answer),
-            Err(error) => ChatOutcome::Unverified(error),
+            Ok(answer) => RunOutcome::answered(answer, None),
+            Err(error) => RunOutcome::withheld(error),
         },
-        LoopOutcome::NeedsApproval => ChatOutcome::NeedsApproval,
+        LoopOutcome::NeedsApproval => RunOutcome::answered(String::new(), None),
     })
 }
 

@@ -5,9 +5,7 @@ use crate::code_task::{CodeTask, run_code_task};
 use crate::conversation::Conversation;
 use crate::interpreter::Interpreter;
 use crate::logs::render_logs;
-use crate::runs::{
-    Agents, ResumeOption, RunOutcome, RunState, SessionReservation, run_within, stopped_outcome,
-};
+use crate::runs::{Agents, ResumeOption, RunOutcome, RunState, SessionReservation, run_within};
 use crate::toolbox::{CODE_EXECUTION, Toolbox};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -240,12 +238,7 @@ impl CodeRun {
             run_within(&run, time, run_code_task(agent_loop, &mut tools, conversation, task)).await;
         let ran = tools.interpreter.as_ref().is_some_and(Interpreter::has_run);
         let outcome = match done {
-            Ok(carried) => {
-                let failed = carried.error.is_some();
-                let status =
-                    if failed { ExecutionStatus::Failed } else { ExecutionStatus::Succeeded };
-                RunOutcome { status, error: carried.error, value: (carried.answer, ran && !failed) }
-            }
+            Ok(outcome) => outcome,
             Err(stopped) => {
                 let usable = agents.service.usable_session(run.caller(), id).is_ok();
                 let remains = match (ran, usable) {
@@ -254,19 +247,17 @@ impl CodeRun {
                     (false, true) if request.sandbox_id.is_some() => ResumeOption::Untouched,
                     (false, _) => ResumeOption::Nothing,
                 };
-                let (status, error, answer) = stopped_outcome(&stopped, remains);
-                RunOutcome { status, error: Some(error), value: (answer, false) }
+                RunOutcome::stopped(&stopped, remains)
             }
         };
-        let (answer, complete) = outcome.value;
-        run.publish(Event::Answer { text: answer.clone() });
+        run.publish(Event::Answer { text: outcome.answer.clone() });
         let failed = outcome.status != ExecutionStatus::Succeeded;
         let leaves_session = failed && request.sandbox_id.is_none() && !ran;
         let session = agents.service.session(run.caller(), id).ok().filter(|_| !leaves_session);
         let ids = request.document_ids.iter().copied();
         let output = CodeRunOutput {
-            answer,
-            complete,
+            answer: outcome.answer,
+            complete: ran && !failed,
             resumed: request.sandbox_id.is_some(),
             max_rounds: rest.agent_loop.budget.rounds,
             uploaded: ids

@@ -6,10 +6,11 @@ use crate::budget::RunBudget;
 use crate::conversation::Conversation;
 use crate::model::{Message, ModelResponse, ToolCallMode, ToolDefinition};
 use crate::prompts;
+use crate::runs::RunOutcome;
 use crate::toolbox::Toolbox;
 use crate::trace::Purpose;
 use serde_json::{Value, json};
-use types::{Error, Event};
+use types::Event;
 
 const PLAN: &str = "plan";
 /// More than a person would read.
@@ -27,21 +28,13 @@ pub(crate) struct CodeTask<'a> {
     pub(crate) rounds: Option<u32>,
 }
 
-/// Result of a code task.
-#[derive(Debug)]
-pub(crate) struct CodeTaskResult {
-    pub(crate) answer: String,
-    /// The error of the last code, if it failed, or why the model's answer was withheld.
-    pub(crate) error: Option<Error>,
-}
-
 /// Plans, writes and runs code, and answers.
 pub(crate) async fn run_code_task(
     agent_loop: &mut AgentLoop<'_>,
     tools: &mut Toolbox,
     conversation: &mut Conversation,
     task: CodeTask<'_>,
-) -> Result<CodeTaskResult, RunError> {
+) -> Result<RunOutcome, RunError> {
     conversation.push_user(task_prompt(task));
     let plan = make_plan(agent_loop, conversation, task.request).await?;
     agent_loop.run.publish(Event::Plan { steps: plan.clone() });
@@ -58,15 +51,10 @@ pub(crate) async fn run_code_task(
     Ok(match agent_loop.verify_answer(conversation, answer) {
         Ok(answer) => {
             let interpreter = tools.interpreter.as_ref();
-            CodeTaskResult { answer, error: interpreter.and_then(|it| it.last_error().cloned()) }
+            RunOutcome::answered(answer, interpreter.and_then(|it| it.last_error().cloned()))
         }
-        Err(error) => CodeTaskResult { answer: no_result_answer(&error), error: Some(error) },
+        Err(error) => RunOutcome::withheld(error),
     })
-}
-
-/// The text that replaces a withheld answer.
-pub(crate) fn no_result_answer(error: &Error) -> String {
-    prompts::fill(prompts::NO_RESULT, "error", &error.message)
 }
 
 /// The final answer of the model. It is asked again if its numbers were not computed.

@@ -91,12 +91,45 @@ impl Drop for SessionReservation {
     }
 }
 
-/// How a run ended.
+/// How a run ended, as its record shows it.
 #[derive(Debug)]
-pub(crate) struct RunOutcome<V> {
+pub(crate) struct RunOutcome {
     pub(crate) status: ExecutionStatus,
     pub(crate) error: Option<Error>,
-    pub(crate) value: V,
+    /// Empty if the run waits for an approval.
+    pub(crate) answer: String,
+}
+
+impl RunOutcome {
+    /// The model has answered. With `error`, the last code of the run failed.
+    pub(crate) fn answered(answer: String, error: Option<Error>) -> Self {
+        let status = match error {
+            Some(_) => ExecutionStatus::Failed,
+            None => ExecutionStatus::Succeeded,
+        };
+        Self { status, error, answer }
+    }
+
+    /// The answer is withheld, because it has numbers that nothing computed after this error.
+    pub(crate) fn withheld(error: Error) -> Self {
+        Self::answered(prompts::fill(prompts::NO_RESULT, "error", &error.message), Some(error))
+    }
+
+    /// The run did not finish; a text replaces its answer.
+    pub(crate) fn stopped(stopped: &RunError, remains: ResumeOption) -> Self {
+        let status = match stopped {
+            RunError::Cancelled => ExecutionStatus::Cancelled,
+            RunError::BudgetExceeded(BudgetExceeded::Time(_)) => ExecutionStatus::TimedOut,
+            RunError::BudgetExceeded(_)
+            | RunError::Model(_)
+            | RunError::ModelRefused
+            | RunError::Unauthenticated => ExecutionStatus::Failed,
+        };
+        let error = stopped.to_error();
+        let reason = error.message.trim_end_matches('.');
+        let answer = prompts::fill(prompts::INCOMPLETE, "reason", reason);
+        Self { status, error: Some(error), answer: format!("{answer} {}", remains.sentence()) }
+    }
 }
 
 /// State that remains after a run, whatever stopped it.
@@ -267,23 +300,4 @@ impl ResumeOption {
             }
         }
     }
-}
-
-/// The status of a stopped run, and the text that replaces its answer.
-pub(crate) fn stopped_outcome(
-    stopped: &RunError,
-    remains: ResumeOption,
-) -> (ExecutionStatus, Error, String) {
-    let status = match stopped {
-        RunError::Cancelled => ExecutionStatus::Cancelled,
-        RunError::BudgetExceeded(BudgetExceeded::Time(_)) => ExecutionStatus::TimedOut,
-        RunError::BudgetExceeded(_)
-        | RunError::Model(_)
-        | RunError::ModelRefused
-        | RunError::Unauthenticated => ExecutionStatus::Failed,
-    };
-    let error = stopped.to_error();
-    let reason = error.message.trim_end_matches('.');
-    let answer = prompts::fill(prompts::INCOMPLETE, "reason", reason);
-    (status, error, format!("{answer} {}", remains.sentence()))
 }

@@ -8,6 +8,7 @@ use crate::model::Message;
 use crate::model::{ToolCall, ToolCallMode, ToolDefinition, ToolResult};
 use crate::observation::{ExecutionObservation, ToolOutcome, error_of, is_failed};
 use crate::prompts;
+use crate::runs::RunOutcome;
 use crate::skills::{self, Skills};
 use crate::trace::TraceAction;
 use futures_util::StreamExt;
@@ -363,7 +364,7 @@ impl Toolbox {
             task,
         ))
         .await;
-        carried.map(|code_task::CodeTaskResult { answer, error }| ToolOutcome {
+        carried.map(|RunOutcome { answer, error, .. }| ToolOutcome {
             failed: error.is_some(),
             error,
             ..ToolOutcome::from_text(answer)

@@ -1,6 +1,5 @@
 //! Responses for an execution: the record, an event stream, or 202 with a location.
 
-use super::HttpCaller;
 use super::extract::Json;
 use super::idempotency::ClaimedKey;
 use super::problem::Problem;
@@ -9,21 +8,18 @@ use super::sse::{self, ResponseMode};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use service::{ExecutionHandle, SubmitOptions, Submitted};
-use std::any::Any;
-use std::sync::Arc;
+use service::{ExecutionHandle, RequestCaller, SubmitOptions, Submitted};
 use types::{Execution, ExecutionId};
 
 pub(crate) fn submit_options(
-    caller: &HttpCaller,
+    caller: &RequestCaller,
     claim: ClaimedKey,
     wanted: ResponseMode,
 ) -> SubmitOptions {
-    let place = Some(caller.request_permit() as Arc<dyn Any + Send + Sync>);
     SubmitOptions {
         idempotency_key: claim.key(),
         announce_id: wanted != ResponseMode::Record,
-        concurrency_permit: place,
+        concurrency_permit: caller.permit.clone(),
         parent: None,
     }
 }

@@ -7,14 +7,14 @@
 use super::metrics::HttpMetrics;
 use super::problem::Problem;
 use super::rate_limit::{Admission, hold_until_sent};
-use super::{AppState, HttpCaller, ProtectedResource, extract, sse, unread_body};
+use super::{AppState, ProtectedResource, extract, sse, unread_body};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
-use service::Caller;
+use service::{Caller, RequestCaller};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -172,8 +172,8 @@ async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> 
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
     };
-    let place = match app.rate_limiter.admit(caller.rate_limits(), app.service.clock().instant()) {
-        Admission::Admitted(place) => place,
+    let permit = match app.rate_limiter.admit(caller.rate_limits(), app.service.clock().instant()) {
+        Admission::Admitted(permit) => permit,
         Admission::Refused(error) => return Problem::from(error).into_response(),
     };
     if !has_small_body(&request) {
@@ -185,9 +185,8 @@ async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> 
     }
     let charge =
         Arc::new(app.rate_limiter.body_permit(caller.rate_limits().subject, caller.workspace()));
-    let known = HttpCaller::new(caller, place);
-    request.extensions_mut().insert(known.mcp_caller());
-    request.extensions_mut().insert(known.clone());
+    let caller = RequestCaller { caller: Arc::new(caller), permit: Some(Arc::new(permit)) };
+    request.extensions_mut().insert(caller.clone());
     request.extensions_mut().insert(Arc::clone(&charge));
     let mut response = next.run(request).await;
     drop(charge);
@@ -196,7 +195,8 @@ async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> 
     {
         response = problem.while_stopping().into_response();
     }
-    hold_until_sent(sse::until_key_revoked(response, app, known.clone()), known.request_permit())
+    let permit = caller.permit.clone();
+    hold_until_sent(sse::until_key_revoked(response, app, caller), permit)
 }
 
 /// Whether the body is known to be small. The server reads other bodies only for callers with some

@@ -5,10 +5,11 @@
 //! is never executed again automatically. Rejections are not persisted, so that a client can retry
 //! when there is capacity.
 
+use super::AppState;
 use super::extract::Json;
 use super::problem::Problem;
 use super::rate_limit::BodyMemoryPermit;
-use super::{AppState, HttpCaller};
+use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::CONTENT_TYPE;
@@ -18,7 +19,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use serde::Serialize;
-use service::{RequestClaim, StoredResponse};
+use service::{RequestCaller, RequestClaim, StoredResponse};
 use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ClaimedKey {
 
 pub(crate) async fn handle_idempotent(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -92,7 +93,7 @@ fn outcome_unknown_error() -> Error {
 
 async fn run_once(
     app: &AppState,
-    caller: &HttpCaller,
+    caller: &RequestCaller,
     request: Request,
     next: Next,
     key: String,
@@ -151,7 +152,7 @@ fn fingerprint(parts: &Parts, body: &[u8]) -> [u8; 32] {
 /// executions, whose record is persistent.
 async fn store_reply(
     app: &AppState,
-    caller: &HttpCaller,
+    caller: &RequestCaller,
     key: String,
     response: Response,
 ) -> Result<Response, Problem> {

@@ -39,17 +39,15 @@ pub use rate_limit::RequestLimits;
 
 use agent::Agents;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRequestParts};
+use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
-use mcp::{McpCaller, McpServer, McpSessions};
+use mcp::{McpServer, McpSessions};
 use metrics::HttpMetrics;
 use problem::Problem;
-use rate_limit::{RateLimiter, RequestPermit};
-use service::{Caller, Service};
-use std::ops::Deref;
+use rate_limit::RateLimiter;
+use service::Service;
 use std::sync::Arc;
 use types::{Error, ErrorCode};
 
@@ -135,44 +133,4 @@ fn method_not_allowed() -> Problem {
     let error = Error::new(ErrorCode::ArgsInvalid, "method not allowed for this path")
         .hint("see /docs for all operations");
     Problem::from(error).with_status(StatusCode::METHOD_NOT_ALLOWED)
-}
-
-/// The authenticated caller and its rate-limit permit. Only requests that passed
-/// [`guard::authenticate`] have one.
-#[derive(Debug, Clone)]
-pub(crate) struct HttpCaller {
-    caller: Arc<Caller>,
-    request_permit: Arc<RequestPermit>,
-}
-
-impl HttpCaller {
-    fn new(caller: Caller, place: RequestPermit) -> Self {
-        Self { caller: Arc::new(caller), request_permit: Arc::new(place) }
-    }
-
-    pub(crate) fn request_permit(&self) -> Arc<RequestPermit> {
-        Arc::clone(&self.request_permit)
-    }
-
-    /// The same caller, for the MCP server.
-    fn mcp_caller(&self) -> McpCaller {
-        McpCaller { caller: Arc::clone(&self.caller), request_permit: Some(self.request_permit()) }
-    }
-}
-
-impl Deref for HttpCaller {
-    type Target = Caller;
-
-    fn deref(&self) -> &Caller {
-        &self.caller
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for HttpCaller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let missing = || Error::new(ErrorCode::AuthMissing, "missing API key");
-        parts.extensions.get::<Self>().cloned().ok_or_else(|| missing().into())
-    }
 }

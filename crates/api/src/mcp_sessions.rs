@@ -1,8 +1,9 @@
 //! Sessions of MCP's legacy revision: each belongs to its principal, who may have a few at a time.
 
+use super::extract;
 use super::problem::Problem;
 use super::rate_limit::{BodyMemoryPermit, hold_until_sent};
-use super::{HttpCaller, extract};
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_LENGTH;
@@ -10,6 +11,7 @@ use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use mcp::{McpSessionUse, McpSessions, SessionOwner, TooManyMcpSessions};
+use service::RequestCaller;
 use std::sync::Arc;
 use types::{Error, ErrorCode};
 
@@ -19,7 +21,7 @@ const INITIALIZE_BYTES_MAX: u64 = 64 * 1024;
 
 pub(super) async fn check_session_owner(
     State(sessions): State<Arc<McpSessions>>,
-    known: HttpCaller,
+    known: Extension<RequestCaller>,
     request: Request,
     next: Next,
 ) -> Response {

@@ -1,7 +1,7 @@
 //! Server-sent events (SSE). Each event has an id from which a client can resume the stream.
 
+use super::AppState;
 use super::problem::Problem;
-use super::{AppState, HttpCaller};
 use axum::body::{Body, Bytes};
 use axum::extract::FromRequestParts;
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
@@ -10,7 +10,7 @@ use axum::response::sse::{Event as Frame, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, future, stream as streams};
 use serde::{Serialize, Serializer};
-use service::NumberedEvent;
+use service::{NumberedEvent, RequestCaller};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ impl AsRef<[u8]> for SharedText {
 pub(crate) fn until_key_revoked(
     response: Response,
     app: Arc<AppState>,
-    caller: HttpCaller,
+    caller: RequestCaller,
 ) -> Response {
     let kind = response.headers().get(CONTENT_TYPE);
     if kind.is_none_or(|kind| kind != "text/event-stream") {

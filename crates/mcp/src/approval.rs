@@ -4,7 +4,6 @@
 //! key's principal and is bound to exactly this call. Any other client gets the URL where the
 //! approval can be answered. Nothing runs before the answer.
 
-use crate::caller::McpCaller;
 use crate::execute_python::ExecutePythonCall;
 use crate::run_result::{ResultFormat, error_result};
 use rmcp::model::{
@@ -14,7 +13,7 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
-use service::{ApprovalDecision, ExecutionHandle, RequestError, Service};
+use service::{ApprovalDecision, ExecutionHandle, RequestCaller, RequestError, Service};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Approval, ApprovalScope, Error, ErrorCode, Execution, ExecutionId};
@@ -65,7 +64,7 @@ impl CalledTool<'_> {
 /// An approval that is elicited while the caller waits for the result.
 pub(crate) struct ApprovalElicitation<'a> {
     pub(crate) service: &'a Arc<Service>,
-    pub(crate) caller: &'a McpCaller,
+    pub(crate) caller: &'a RequestCaller,
     pub(crate) format: ResultFormat,
     pub(crate) context: &'a RequestContext<RoleServer>,
 }
@@ -74,12 +73,12 @@ impl ApprovalElicitation<'_> {
     /// Whether this client supports elicitation, and its principal may answer the approval.
     pub(crate) fn can_elicit(
         service: &Service,
-        mcp_caller: &McpCaller,
+        caller: &RequestCaller,
         context: &RequestContext<RoleServer>,
         approval: &Approval,
     ) -> Result<bool, RequestError> {
         let can_ask = context.client_capabilities().is_some_and(|can| can.elicitation.is_some());
-        Ok(can_ask && service.may_decide_as_requester(&mcp_caller.caller, approval)?)
+        Ok(can_ask && service.may_decide_as_requester(caller, approval)?)
     }
 
     pub(crate) async fn elicit(
@@ -89,7 +88,7 @@ impl ApprovalElicitation<'_> {
     ) -> Result<CallToolResponse, RequestError> {
         let id =
             execution.record().approval_id.ok_or_else(|| RequestError::from(unanswered_error()))?;
-        let approval = self.service.approval(&self.caller.caller, id)?;
+        let approval = self.service.approval(self.caller, id)?;
         if !Self::can_elicit(self.service, self.caller, self.context, &approval)? {
             let Some(address) = address else {
                 // No other principal could answer it.
@@ -111,7 +110,7 @@ impl ApprovalElicitation<'_> {
         answer: ElicitationOutcome,
         execution: impl Future<Output = Result<Execution, RequestError>>,
     ) -> Result<CallToolResponse, RequestError> {
-        let caller = &self.caller.caller;
+        let caller = self.caller;
         let decision = match answer {
             ElicitationOutcome::InputRequired(required) => return Ok(required.into()),
             ElicitationOutcome::Decided(decision) => decision,
@@ -129,7 +128,7 @@ impl ApprovalElicitation<'_> {
         &self,
         approval: &Approval,
     ) -> Result<CallToolResponse, RequestError> {
-        self.service.cancel_execution(&self.caller.caller, approval.execution_id).await?;
+        self.service.cancel_execution(self.caller, approval.execution_id).await?;
         Ok(error_result(&unanswered_error().into()).into())
     }
 }

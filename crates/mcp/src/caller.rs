@@ -1,33 +1,18 @@
-//! The authenticated caller of a message.
+//! Finds the authenticated caller of a message.
 
 use rmcp::ErrorData;
 use rmcp::model::{ErrorCode, Extensions};
-use service::Caller;
-use std::any::Any;
-use std::sync::Arc;
+use service::RequestCaller;
 
-/// A caller who was authenticated before the message was read, with its rate-limit permit. Over
-/// HTTP each request has one; a process with one client has a single one.
-#[derive(Debug, Clone)]
-pub struct McpCaller {
-    pub caller: Arc<Caller>,
-    pub request_permit: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-impl McpCaller {
-    /// The sender of this message.
-    pub(crate) fn from_extensions(
-        extensions: &Extensions,
-        always: Option<&Self>,
-    ) -> Result<Self, ErrorData> {
-        let sent = extensions.get::<http::request::Parts>();
-        let mcp_caller = sent.and_then(|parts| parts.extensions.get::<Self>()).or(always);
-        mcp_caller.cloned().ok_or_else(|| {
-            ErrorData::new(
-                ErrorCode::INVALID_REQUEST,
-                "the request has no authenticated caller",
-                None,
-            )
-        })
-    }
+/// The caller of the HTTP request that the message came with, else `fixed`, the only client of the
+/// process. Both were authenticated before the message was read.
+pub(crate) fn message_caller(
+    extensions: &Extensions,
+    fixed: Option<&RequestCaller>,
+) -> Result<RequestCaller, ErrorData> {
+    let request = extensions.get::<http::request::Parts>();
+    let sent = request.and_then(|parts| parts.extensions.get::<RequestCaller>());
+    sent.or(fixed).cloned().ok_or_else(|| {
+        ErrorData::new(ErrorCode::INVALID_REQUEST, "the request has no authenticated caller", None)
+    })
 }

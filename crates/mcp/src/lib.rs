@@ -23,7 +23,6 @@ mod task;
 mod tools;
 mod wait;
 
-pub use caller::McpCaller;
 pub use http::{
     McpSessionGuard, McpSessionUse, McpSessions, SESSIONS_PER_PRINCIPAL, SessionLimits,
     SessionOwner, TooManyMcpSessions, streamable_http_service,

@@ -8,11 +8,10 @@
 use crate::approval::{
     ApprovalElicitation, ElicitationOutcome, approve_elsewhere_error, elicit_approval,
 };
-use crate::caller::McpCaller;
 use futures_util::{Stream, StreamExt};
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
-use service::{Caller, NumberedEvent, RequestError, Service};
+use service::{Caller, NumberedEvent, RequestCaller, RequestError, Service};
 use std::pin::pin;
 use std::sync::Arc;
 use types::{Approval, ApprovalId, ApprovalState, Error, ErrorCode, Event, ExecutionId};
@@ -27,7 +26,7 @@ pub(crate) enum ElicitationFailure {
 
 pub(crate) struct RunElicitations<'a> {
     pub(crate) service: &'a Arc<Service>,
-    pub(crate) caller: &'a McpCaller,
+    pub(crate) caller: &'a RequestCaller,
     pub(crate) context: &'a RequestContext<RoleServer>,
     /// URL where another principal can answer, if there is one.
     pub(crate) base_url: Option<&'a str>,
@@ -53,7 +52,7 @@ impl RunElicitations<'_> {
     }
 
     async fn elicit_one(&self, id: ApprovalId) -> Result<Option<ElicitationFailure>, RequestError> {
-        let (service, caller, context) = (self.service, &self.caller.caller, self.context);
+        let (service, caller, context) = (self.service, self.caller, self.context);
         let approval = service.approval(caller, id)?;
         let is_asked = ApprovalElicitation::can_elicit(service, self.caller, context, &approval)?;
         if !is_asked || crate::approval::is_current_revision(context) {

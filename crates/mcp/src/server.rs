@@ -1,7 +1,7 @@
 //! The MCP server: dispatches the requests of a client.
 
 use crate::approval::{self, ApprovalElicitation, CalledTool};
-use crate::caller::McpCaller;
+use crate::caller::message_caller;
 use crate::run_elicitations::{self, RunElicitations};
 use crate::run_result::{ResultFormat, error_result};
 use crate::wait::{WaitOutcome, wait_for_execution};
@@ -16,7 +16,8 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 use serde_json::Value;
 use service::{
-    Caller, ExecutionHandle, RequestError, RunRequest, RunTarget, Service, SubmitOptions, Submitted,
+    Caller, ExecutionHandle, RequestCaller, RequestError, RunRequest, RunTarget, Service,
+    SubmitOptions, Submitted,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +46,7 @@ pub struct McpServer {
     service: Arc<Service>,
     agents: Arc<Agents>,
     /// The caller, if the process has only one.
-    fixed_caller: Option<McpCaller>,
+    fixed_caller: Option<RequestCaller>,
     options: McpOptions,
     /// Whether the client is already notified of tool changes.
     notifies_tool_changes: AtomicBool,
@@ -61,7 +62,7 @@ impl Clone for McpServer {
 type Context = RequestContext<RoleServer>;
 
 impl McpServer {
-    pub fn new(agents: Arc<Agents>, always: Option<McpCaller>, manners: McpOptions) -> Self {
+    pub fn new(agents: Arc<Agents>, always: Option<RequestCaller>, manners: McpOptions) -> Self {
         let (service, announcing) = (Arc::clone(agents.service()), AtomicBool::new(false));
         Self {
             service,
@@ -72,8 +73,8 @@ impl McpServer {
         }
     }
 
-    fn caller(&self, context: &Context) -> Result<McpCaller, ErrorData> {
-        McpCaller::from_extensions(&context.extensions, self.fixed_caller.as_ref())
+    fn caller(&self, context: &Context) -> Result<RequestCaller, ErrorData> {
+        message_caller(&context.extensions, self.fixed_caller.as_ref())
     }
 
     /// The delay after which a call becomes a task; `None` if the client does not support tasks.
@@ -84,58 +85,53 @@ impl McpServer {
 
     /// A run that may become a task is recorded before it starts, since its id is sent while it
     /// runs.
-    fn submit_options(&self, mcp_caller: &McpCaller, context: &Context) -> SubmitOptions {
+    fn submit_options(&self, caller: &RequestCaller, context: &Context) -> SubmitOptions {
         let announced = self.task_after(context).is_some();
         SubmitOptions {
             announce_id: announced,
-            concurrency_permit: mcp_caller.request_permit.clone(),
+            concurrency_permit: caller.permit.clone(),
             ..SubmitOptions::default()
         }
     }
 
     async fn run_python(
         &self,
-        mcp_caller: &McpCaller,
+        caller: &RequestCaller,
         script: execute_python::ExecutePythonCall,
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
         let execute_python::ExecutePythonCall { session, request, visuals } = script;
-        let manner = self.submit_options(mcp_caller, context);
-        let asked = self.service.run(&mcp_caller.caller, request.into_run(session), manner).await?;
-        self.await_submitted(mcp_caller, asked, ResultFormat::Python { visuals }, context).await
+        let manner = self.submit_options(caller, context);
+        let asked = self.service.run(caller, request.into_run(session), manner).await?;
+        self.await_submitted(caller, asked, ResultFormat::Python { visuals }, context).await
     }
 
     async fn run_code_execution(
         &self,
-        mcp_caller: &McpCaller,
+        caller: &RequestCaller,
         given: Option<JsonObject>,
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
         let request = code_execution::parse_request(given)?;
-        let manner = self.submit_options(mcp_caller, context);
-        let attached = self.agents.code_execution(&mcp_caller.caller, request, manner).await?;
+        let manner = self.submit_options(caller, context);
+        let attached = self.agents.code_execution(caller, request, manner).await?;
         let (service, address) = (&self.service, self.options.base_url.as_deref());
-        let questions = RunElicitations {
-            service,
-            caller: mcp_caller,
-            context,
-            base_url: address,
-            run: attached.id(),
-        };
+        let questions =
+            RunElicitations { service, caller, context, base_url: address, run: attached.id() };
         let (asks, later) = (questions.elicit_all(attached.subscribe()), attached.subscribe());
         let came = wait_for_execution(attached, context, self.task_after(context), asks).await;
         if let (WaitOutcome::Task(run), None) = (&came, address) {
-            let (service, caller) = (Arc::clone(service), Arc::clone(&mcp_caller.caller));
+            let (service, caller) = (Arc::clone(service), Arc::clone(&caller.caller));
             tokio::spawn(run_elicitations::cancel_if_approval_needed(
                 service, caller, run.id, later,
             ));
         }
-        Ok(self.render_outcome(mcp_caller, came, ResultFormat::Code).await)
+        Ok(self.render_outcome(caller, came, ResultFormat::Code).await)
     }
 
     async fn run_workspace_tool(
         &self,
-        mcp_caller: &McpCaller,
+        caller: &RequestCaller,
         tool: types::Tool,
         given: Option<JsonObject>,
         context: &Context,
@@ -147,29 +143,25 @@ impl McpServer {
             files: Vec::new(),
             limits: types::LimitsRequest::default(),
         };
-        let manner = self.submit_options(mcp_caller, context);
-        let asked = self.service.run(&mcp_caller.caller, request, manner).await?;
-        self.await_submitted(mcp_caller, asked, ResultFormat::ToolValue, context).await
+        let manner = self.submit_options(caller, context);
+        let asked = self.service.run(caller, request, manner).await?;
+        self.await_submitted(caller, asked, ResultFormat::ToolValue, context).await
     }
 
     async fn await_submitted(
         &self,
-        mcp_caller: &McpCaller,
+        caller: &RequestCaller,
         asked: Submitted,
         shown: ResultFormat,
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
         match asked {
             Submitted::Started(attached) => {
-                Ok(self.await_execution(mcp_caller, attached, shown, context).await)
+                Ok(self.await_execution(caller, attached, shown, context).await)
             }
             Submitted::AwaitingApproval(handle) => {
-                let question = ApprovalElicitation {
-                    service: &self.service,
-                    caller: mcp_caller,
-                    format: shown,
-                    context,
-                };
+                let question =
+                    ApprovalElicitation { service: &self.service, caller, format: shown, context };
                 question.elicit(handle, self.options.base_url.as_deref()).await
             }
         }
@@ -177,7 +169,7 @@ impl McpServer {
 
     async fn await_execution(
         &self,
-        mcp_caller: &McpCaller,
+        caller: &RequestCaller,
         attached: ExecutionHandle,
         shown: ResultFormat,
         context: &Context,
@@ -185,12 +177,12 @@ impl McpServer {
         let never_asks = std::future::pending();
         let came =
             wait_for_execution(attached, context, self.task_after(context), never_asks).await;
-        self.render_outcome(mcp_caller, came, shown).await
+        self.render_outcome(caller, came, shown).await
     }
 
     async fn render_outcome(
         &self,
-        mcp_caller: &McpCaller,
+        caller: &RequestCaller,
         came: WaitOutcome,
         shown: ResultFormat,
     ) -> CallToolResponse {
@@ -198,7 +190,6 @@ impl McpServer {
             WaitOutcome::Ended(Ok(record)) => {
                 let mut result = shown.render(&record);
                 if shown.has_visuals() {
-                    let caller = &mcp_caller.caller;
                     result
                         .content
                         .extend(resources::saved_images(&self.service, caller, &record).await);
@@ -221,7 +212,7 @@ impl McpServer {
     /// The answer must belong to an approval of exactly this call.
     async fn resume_approval(
         &self,
-        mcp_caller: &McpCaller,
+        caller: &RequestCaller,
         request: &CallToolRequestParams,
         called: CalledTool<'_>,
         context: &Context,
@@ -232,23 +223,23 @@ impl McpServer {
         else {
             return Ok(None);
         };
-        let asked = self.service.approval_from_elicitation(&mcp_caller.caller, ticket);
+        let asked = self.service.approval_from_elicitation(caller, ticket);
         let asked = asked
             .filter(|asked| called.matches(asked))
             .ok_or_else(approval::invalid_state_error)?;
         let question = ApprovalElicitation {
             service: &self.service,
-            caller: mcp_caller,
+            caller,
             format: called.result_format(),
             context,
         };
-        let execution = self.service.wait_for_execution(&mcp_caller.caller, asked.execution_id);
+        let execution = self.service.wait_for_execution(caller, asked.execution_id);
         Ok(Some(question.apply_outcome(&asked, answer, execution).await))
     }
 
     async fn call_python(
         &self,
-        mcp_caller: &McpCaller,
+        caller: &RequestCaller,
         request: &CallToolRequestParams,
         context: &Context,
     ) -> Result<Result<CallToolResponse, RequestError>, ErrorData> {
@@ -256,46 +247,43 @@ impl McpServer {
             Ok(script) => script,
             Err(error) => return Ok(Err(error.into())),
         };
-        match self
-            .resume_approval(mcp_caller, request, CalledTool::Python(&script), context)
-            .await?
-        {
+        match self.resume_approval(caller, request, CalledTool::Python(&script), context).await? {
             Some(answer) => Ok(answer),
-            None => Ok(self.run_python(mcp_caller, script, context).await),
+            None => Ok(self.run_python(caller, script, context).await),
         }
     }
 
     async fn call_workspace_tool(
         &self,
-        mcp_caller: &McpCaller,
+        caller: &RequestCaller,
         request: &CallToolRequestParams,
         context: &Context,
     ) -> Result<Result<CallToolResponse, RequestError>, ErrorData> {
-        let found = self.service.callable_tool(&mcp_caller.caller, &request.name);
+        let found = self.service.callable_tool(caller, &request.name);
         let found = found.map_err(|problem| internal_error(&problem))?;
         let tool = found.ok_or_else(|| unknown_tool_error(&request.name))?;
         let given = request.arguments.clone();
         let called = CalledTool::Tool(&tool, given.as_ref());
-        match self.resume_approval(mcp_caller, request, called, context).await? {
+        match self.resume_approval(caller, request, called, context).await? {
             Some(answer) => Ok(answer),
-            None => Ok(self.run_workspace_tool(mcp_caller, tool, given, context).await),
+            None => Ok(self.run_workspace_tool(caller, tool, given, context).await),
         }
     }
 
     async fn find_task(&self, id: &str, context: &Context) -> Result<Execution, ErrorData> {
-        let mcp_caller = self.caller(context)?;
-        let found = self.service.execution(&mcp_caller.caller, task::parse_task_id(id)?).await;
+        let caller = self.caller(context)?;
+        let found = self.service.execution(&caller, task::parse_task_id(id)?).await;
         found.map_err(|_| task::task_not_found(id))
     }
 
-    async fn available_tools(&self, mcp_caller: &McpCaller) -> Result<Vec<Tool>, RequestError> {
+    async fn available_tools(&self, caller: &RequestCaller) -> Result<Vec<Tool>, RequestError> {
         let mut listed = vec![execute_python::tool(), create_session::tool(), get_result::tool()];
         listed.extend(files::tools());
         if self.agents.has_models() {
             listed.push(code_execution::tool());
         }
         let ours: Vec<_> = listed.iter().map(|tool| tool.name.clone()).collect();
-        let theirs = self.service.callable_tools(&mcp_caller.caller).await?.into_iter();
+        let theirs = self.service.callable_tools(caller).await?.into_iter();
         listed.extend(
             theirs
                 .filter(|tool| !ours.contains(&tool.name.as_str().into()))
@@ -352,9 +340,9 @@ impl ServerHandler for McpServer {
         _: Option<PaginatedRequestParams>,
         context: Context,
     ) -> Result<ListToolsResult, ErrorData> {
-        let mcp_caller = self.caller(&context)?;
+        let caller = self.caller(&context)?;
         let tools =
-            self.available_tools(&mcp_caller).await.map_err(|problem| internal_error(&problem))?;
+            self.available_tools(&caller).await.map_err(|problem| internal_error(&problem))?;
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -363,22 +351,24 @@ impl ServerHandler for McpServer {
         request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        let mcp_caller = self.caller(&context)?;
-        let (service, caller) = (&self.service, &mcp_caller.caller);
+        let caller = self.caller(&context)?;
+        let service = &self.service;
         let given = request.arguments.clone();
         let answer = match request.name.as_ref() {
-            execute_python::NAME => self.call_python(&mcp_caller, &request, &context).await?,
+            execute_python::NAME => self.call_python(&caller, &request, &context).await?,
             create_session::CREATE => {
-                create_session::create_session(service, caller, given).await.map(Into::into)
+                create_session::create_session(service, &caller, given).await.map(Into::into)
             }
-            get_result::GET => get_result::get_result(service, caller, given).await.map(Into::into),
-            files::LIST => files::list(service, caller, given).await.map(Into::into),
-            files::READ => files::read(service, caller, given).await.map(Into::into),
-            files::WRITE => files::write(service, caller, given).await.map(Into::into),
+            get_result::GET => {
+                get_result::get_result(service, &caller, given).await.map(Into::into)
+            }
+            files::LIST => files::list(service, &caller, given).await.map(Into::into),
+            files::READ => files::read(service, &caller, given).await.map(Into::into),
+            files::WRITE => files::write(service, &caller, given).await.map(Into::into),
             name if self.agents.has_models() && code_execution::is_code_execution(name) => {
-                self.run_code_execution(&mcp_caller, given, &context).await
+                self.run_code_execution(&caller, given, &context).await
             }
-            _ => self.call_workspace_tool(&mcp_caller, &request, &context).await?,
+            _ => self.call_workspace_tool(&caller, &request, &context).await?,
         };
         Ok(answer.unwrap_or_else(|problem| error_result(&problem).into()))
     }
@@ -404,13 +394,11 @@ impl ServerHandler for McpServer {
         request: ReadResourceRequestParams,
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let mcp_caller = self.caller(&context)?;
+        let caller = self.caller(&context)?;
         if let Some(contents) = skills::read_file(&request.uri) {
             return Ok(ReadResourceResult::new(vec![contents]).into());
         }
-        resources::read_resource(&self.service, &mcp_caller.caller, &request.uri)
-            .await
-            .map(Into::into)
+        resources::read_resource(&self.service, &caller, &request.uri).await.map(Into::into)
     }
 
     async fn list_prompts(
@@ -452,9 +440,9 @@ impl ServerHandler for McpServer {
         request: CancelTaskParams,
         context: Context,
     ) -> Result<(), ErrorData> {
-        let mcp_caller = self.caller(&context)?;
+        let caller = self.caller(&context)?;
         let id = task::parse_task_id(&request.task_id)?;
-        let cancelled = self.service.cancel_execution(&mcp_caller.caller, id).await;
+        let cancelled = self.service.cancel_execution(&caller, id).await;
         cancelled.map(drop).map_err(|_| task::task_not_found(&request.task_id))
     }
 
@@ -462,13 +450,11 @@ impl ServerHandler for McpServer {
         if self.notifies_tool_changes.swap(true, Ordering::Relaxed) {
             return;
         }
-        if let Ok(mcp_caller) =
-            McpCaller::from_extensions(&context.extensions, self.fixed_caller.as_ref())
-        {
+        if let Ok(caller) = message_caller(&context.extensions, self.fixed_caller.as_ref()) {
             // Without the rate-limit permit: a subscription is no request in flight.
             tokio::spawn(notify_tool_changes(
                 Arc::clone(&self.service),
-                mcp_caller.caller,
+                caller.caller,
                 context.peer,
             ));
         }
@@ -482,8 +468,8 @@ impl ServerHandler for McpServer {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let mcp_caller = self.caller(context.request_context())?;
-        let mut news = std::pin::pin!(self.service.tool_changes(&mcp_caller.caller));
+        let caller = self.caller(context.request_context())?;
+        let mut news = std::pin::pin!(self.service.tool_changes(&caller));
         loop {
             tokio::select! {
                 () = context.cancelled() => return Ok(()),

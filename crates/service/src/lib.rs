@@ -52,7 +52,7 @@ pub use db::{AuditError, AuditVerification, SignedAnew, StoredResponse, sign_aud
 pub use error::{ErrorDetail, RequestError};
 pub use idempotency::RequestClaim;
 pub use identity::api_key::ApiKeyText;
-pub use identity::caller::{Caller, RateLimitSubject, RateLimits};
+pub use identity::caller::{Caller, RateLimitSubject, RateLimits, RequestCaller};
 pub use identity::code_authors::ConfirmRequest;
 pub use identity::grants::{GrantQuery, GrantRequest, ObjectKind};
 pub use identity::keys::{IssuedKey, KeyQuery, KeyRequest};

@@ -16,12 +16,12 @@ mod tasks;
 
 use agent::Agents;
 use input::{InputRound, RetryInput};
-use mcp::{McpCaller, McpOptions, McpServer};
+use mcp::{McpOptions, McpServer};
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::task_manager::TaskManager;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use service::{RequestError, Service, ToolChange};
+use service::{RequestCaller, RequestError, Service, ToolChange};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ type Context = RequestContext<RoleServer>;
 #[derive(Clone)]
 pub(crate) struct ConformanceServer {
     service: Arc<Service>,
-    caller: McpCaller,
+    caller: RequestCaller,
     server: McpServer,
     /// The same server, for tools that must be tasks from the start.
     task_server: McpServer,
@@ -46,27 +46,20 @@ impl ConformanceServer {
     /// Adds the tools to the workspace of the only caller.
     pub(crate) async fn new(
         agents: Arc<Agents>,
-        mcp_caller: McpCaller,
+        caller: RequestCaller,
         manners: McpOptions,
     ) -> Result<Self, RequestError> {
         let service = Arc::clone(agents.service());
-        python_tools::add_tools(&service, &mcp_caller.caller).await?;
+        python_tools::add_tools(&service, &caller).await?;
         let hasty = McpOptions { task_after: Duration::ZERO, ..manners.clone() };
-        let server =
-            |manners| McpServer::new(Arc::clone(&agents), Some(mcp_caller.clone()), manners);
+        let server = |manners| McpServer::new(Arc::clone(&agents), Some(caller.clone()), manners);
         let (server, hasty) = (server(manners), server(hasty));
-        Ok(Self {
-            service,
-            caller: mcp_caller,
-            server,
-            task_server: hasty,
-            tasks: TaskManager::new(),
-        })
+        Ok(Self { service, caller, server, task_server: hasty, tasks: TaskManager::new() })
     }
 
     /// Writes a tool again unchanged, which counts as a change.
     async fn trigger_tool_change(&self) -> Result<CallToolResponse, ErrorData> {
-        let (service, caller) = (&self.service, &self.caller.caller);
+        let (service, caller) = (&self.service, &self.caller);
         let failed = |refused: RequestError| ErrorData::internal_error(refused.error.message, None);
         let tool = service.callable_tool(caller, python_tools::SIMPLE_TEXT).map_err(failed)?;
         let tool = tool.ok_or_else(|| ErrorData::internal_error("there is no tool", None))?;

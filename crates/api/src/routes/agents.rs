@@ -1,14 +1,16 @@
 //! Agents: a specification, and the tools that are attached to it.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::{self, Json, Path, Query};
 use crate::json_or_file::json_or_file;
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use service::{
     AgentQuery, AgentRequest, AgentView, ApprovalActionChange, ConfirmRequest, ObjectQuery, Page,
+    RequestCaller,
 };
 use std::sync::Arc;
 use types::{Agent, AgentId, ToolBinding, ToolId};
@@ -62,7 +64,7 @@ fn from_json(bytes: &[u8]) -> Result<AgentRequest, Problem> {
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     AgentBody(agent): AgentBody,
 ) -> Result<(StatusCode, Json<AgentView>), Problem> {
     Ok((StatusCode::CREATED, Json(app.service.create_agent(&caller, agent).await?)))
@@ -79,7 +81,7 @@ async fn create(
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<ObjectQuery>,
 ) -> Result<Json<Page<Agent>>, Problem> {
     Ok(Json(app.service.agents(&caller, query).await?))
@@ -96,7 +98,7 @@ async fn list(
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<AgentId>,
 ) -> Result<Json<AgentView>, Problem> {
     Ok(Json(app.service.agent(&caller, id).await?))
@@ -116,7 +118,7 @@ async fn get(
 )]
 async fn replace(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<AgentId>,
     AgentBody(agent): AgentBody,
 ) -> Result<Json<AgentView>, Problem> {
@@ -134,7 +136,7 @@ async fn replace(
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<AgentId>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_agent(&caller, id).await?;
@@ -154,7 +156,7 @@ async fn delete(
 )]
 async fn attach(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((agent, tool)): Path<(AgentId, ToolId)>,
 ) -> Result<Json<ToolBinding>, Problem> {
     Ok(Json(app.service.attach_tool(&caller, agent, tool).await?))
@@ -171,7 +173,7 @@ async fn attach(
 )]
 async fn detach(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((agent, tool)): Path<(AgentId, ToolId)>,
 ) -> Result<StatusCode, Problem> {
     app.service.detach_tool(&caller, agent, tool).await?;
@@ -190,7 +192,7 @@ async fn detach(
 )]
 async fn set_action(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((agent, tool)): Path<(AgentId, ToolId)>,
     Json(change): Json<ApprovalActionChange>,
 ) -> Result<Json<ToolBinding>, Problem> {
@@ -212,7 +214,7 @@ async fn set_action(
 )]
 async fn confirm(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<AgentId>,
     Json(request): Json<ConfirmRequest>,
 ) -> Result<Json<Agent>, Problem> {

@@ -3,11 +3,12 @@
 use super::Routes;
 use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller, sse};
+use crate::{AppState, sse};
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use futures_util::StreamExt;
-use service::{ApprovalQuery, DecisionRequest, Page};
+use service::{ApprovalQuery, DecisionRequest, Page, RequestCaller};
 use std::sync::Arc;
 use types::{Approval, ApprovalId};
 use utoipa_axum::router::OpenApiRouter;
@@ -28,7 +29,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<ApprovalQuery>,
 ) -> Result<Json<Page<Approval>>, Problem> {
     Ok(Json(app.service.approvals(&caller, query).await?))
@@ -42,7 +43,7 @@ async fn list(
     tag = "approvals",
     responses((status = 200, description = "Questions", body = Approval, content_type = "text/event-stream"))
 )]
-async fn follow(State(app): State<Arc<AppState>>, caller: HttpCaller) -> Response {
+async fn follow(State(app): State<Arc<AppState>>, caller: Extension<RequestCaller>) -> Response {
     let questions = app.service.watch_approvals(&caller);
     let numbered = questions.enumerate().map(|(index, text)| (index as u64 + 1, "approval", text));
     sse::shared_sse_response(numbered)
@@ -59,7 +60,7 @@ async fn follow(State(app): State<Arc<AppState>>, caller: HttpCaller) -> Respons
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ApprovalId>,
 ) -> Result<Json<Approval>, Problem> {
     Ok(Json(app.service.approval(&caller, id)?))
@@ -79,7 +80,7 @@ async fn get(
 )]
 async fn decide(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ApprovalId>,
     Json(request): Json<DecisionRequest>,
 ) -> Result<Json<Approval>, Problem> {

@@ -1,11 +1,12 @@
 //! The audit log.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::{Json, Query};
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
-use service::{AuditQuery, Page};
+use service::{AuditQuery, Page, RequestCaller};
 use std::sync::Arc;
 use types::AuditEntry;
 use utoipa_axum::router::OpenApiRouter;
@@ -29,7 +30,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<AuditQuery>,
 ) -> Result<Json<Page<AuditEntry>>, Problem> {
     Ok(Json(app.service.audit_log(&caller, query).await?))

@@ -1,15 +1,16 @@
 //! Tool calls and tool tests.
 
 use super::Routes;
+use crate::AppState;
 use crate::execution_response::{call_response, submit_options};
 use crate::extract::{Json, Path};
 use crate::idempotency::ClaimedKey;
 use crate::problem::Problem;
 use crate::sse::ResponseMode;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use service::{CallRequest, TestRequest};
+use service::{CallRequest, RequestCaller, TestRequest};
 use std::sync::Arc;
 use types::{Execution, ToolId};
 use utoipa_axum::router::OpenApiRouter;
@@ -41,7 +42,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn call(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ToolId>,
     wanted: ResponseMode,
     claim: ClaimedKey,
@@ -74,7 +75,7 @@ async fn call(
 )]
 async fn test(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ToolId>,
     wanted: ResponseMode,
     claim: ClaimedKey,

@@ -1,12 +1,12 @@
 //! What can be added to an agent: the tool that runs code, and skills that explain its use.
 
 use super::Routes;
-use crate::HttpCaller;
 use crate::extract::Json;
+use axum::Extension;
 use axum::http::header::HOST;
 use axum::http::{HeaderMap, Uri};
 use serde::Serialize;
-use service::Page;
+use service::{Page, RequestCaller};
 use skill::Skill;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -70,7 +70,11 @@ pub(crate) fn routes() -> Routes {
     tag = "catalog",
     responses((status = 200, description = "The complete catalog", body = Page<CatalogEntry>))
 )]
-async fn list(_caller: HttpCaller, uri: Uri, headers: HeaderMap) -> Json<Page<CatalogEntry>> {
+async fn list(
+    _caller: Extension<RequestCaller>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Json<Page<CatalogEntry>> {
     let skills = SKILL_TITLES.into_iter().filter_map(|(skill, name)| {
         let description = Skill::built_in(skill)?.summary.description;
         let (kind, category) = (CatalogEntryType::Skill, CatalogCategory::Data);

@@ -1,17 +1,18 @@
 //! Documents that users upload, and files that executions produce.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::{Json, Path, Query, is_json};
 use crate::files::{self, Octets, stage, with_idle_timeout};
 use crate::multipart;
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use futures_util::TryStreamExt;
-use service::{Caller, DocumentQuery, FetchRequest, Page};
+use service::{Caller, DocumentQuery, FetchRequest, Page, RequestCaller};
 use std::sync::Arc;
 use types::{Error, ErrorCode, ExecutionId, File, FileId};
 use utoipa::ToSchema;
@@ -56,7 +57,7 @@ struct UploadForm {
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     request: Request,
 ) -> Result<(StatusCode, Json<Page<File>>), Problem> {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -131,7 +132,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<DocumentQuery>,
 ) -> Result<Json<Page<File>>, Problem> {
     Ok(Json(app.service.documents(&caller, query).await?))
@@ -148,7 +149,7 @@ async fn list(
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<FileId>,
 ) -> Result<Json<File>, Problem> {
     Ok(Json(app.service.document(&caller, id)?))
@@ -165,7 +166,7 @@ async fn get(
 )]
 async fn content(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<FileId>,
 ) -> Result<Response, Problem> {
     let (document, bytes) = app.service.open_document(&caller, id)?;
@@ -183,7 +184,7 @@ async fn content(
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<FileId>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_document(&caller, id).await?;
@@ -204,7 +205,7 @@ async fn delete(
 )]
 async fn asset(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((id, name)): Path<(ExecutionId, String)>,
 ) -> Result<Response, Problem> {
     let (file, bytes) = app.service.asset(&caller, id, &name).await?;

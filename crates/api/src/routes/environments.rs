@@ -2,15 +2,16 @@
 //! them.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::{Json, Path};
 use crate::problem::Problem;
 use crate::sse::ResponseMode;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use service::{EnvironmentRequest, Page};
+use service::{EnvironmentRequest, Page, RequestCaller};
 use std::sync::Arc;
 use types::Environment;
 use utoipa_axum::router::OpenApiRouter;
@@ -30,7 +31,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
 ) -> Result<Json<Page<Environment>>, Problem> {
     let items = app.service.environments(&caller).await?;
     Ok(Json(Page { items, next_cursor: None }))
@@ -47,7 +48,7 @@ async fn list(
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(name): Path<String>,
 ) -> Result<Json<Environment>, Problem> {
     Ok(Json(app.service.environment_named(&caller, &name).await?))
@@ -78,7 +79,7 @@ async fn get(
 )]
 async fn put(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(name): Path<String>,
     wanted: ResponseMode,
     Json(request): Json<EnvironmentRequest>,
@@ -107,7 +108,7 @@ async fn put(
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
     app.service.remove_environment(&caller, &name).await?;

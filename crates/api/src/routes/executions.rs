@@ -1,18 +1,19 @@
 //! Executions: code that runs, and its records.
 
 use super::Routes;
+use crate::AppState;
 use crate::execution_response::{call_response, submit_options};
 use crate::extract::{Json, Path, Query};
 use crate::idempotency::ClaimedKey;
 use crate::problem::Problem;
 use crate::record_response::record_response;
 use crate::sse::{self, LastEventId, ResponseMode};
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
-use service::{ExecuteRequest, ExecutionQuery, Page};
+use service::{ExecuteRequest, ExecutionQuery, Page, RequestCaller};
 use std::sync::Arc;
 use types::{Execution, ExecutionId};
 use utoipa::ToSchema;
@@ -50,7 +51,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn execute(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     wanted: ResponseMode,
     claim: ClaimedKey,
     Json(request): Json<ExecuteRequest>,
@@ -77,7 +78,7 @@ async fn execute(
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<ExecutionQuery>,
 ) -> Result<Json<Page<Execution>>, Problem> {
     Ok(Json(app.service.executions(&caller, query).await?))
@@ -96,7 +97,7 @@ async fn list(
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ExecutionId>,
 ) -> Result<Response, Problem> {
     Ok(record_response(app.service.execution_record(&caller, id).await?))
@@ -118,7 +119,7 @@ async fn get(
 )]
 async fn events(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ExecutionId>,
     LastEventId(after): LastEventId,
 ) -> Result<Response, Problem> {
@@ -144,7 +145,7 @@ pub(crate) struct CancelResult {
 )]
 async fn cancel(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ExecutionId>,
 ) -> Result<(StatusCode, Json<CancelResult>), Problem> {
     let cancelled = app.service.cancel_execution(&caller, id).await?;

@@ -2,18 +2,20 @@
 
 use super::Routes;
 use super::executions::CancelResult;
+use crate::AppState;
 use crate::execution_response::submit_options;
 use crate::extract::{Json, Path, Query};
 use crate::idempotency::ClaimedKey;
 use crate::problem::Problem;
 use crate::sse::ResponseMode;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use service::{
     ConfirmRequest, FunctionCallQuery, FunctionCallRequest, FunctionRequest, ObjectQuery, Page,
+    RequestCaller,
 };
 use std::sync::Arc;
 use types::{ExecutionId, Function, FunctionCall, FunctionId, FunctionResponse, LogLine};
@@ -60,7 +62,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn deploy(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     wanted: ResponseMode,
     Json(request): Json<FunctionRequest>,
 ) -> Result<Response, Problem> {
@@ -85,7 +87,7 @@ async fn deploy(
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<ObjectQuery>,
 ) -> Result<Json<Page<Function>>, Problem> {
     Ok(Json(app.service.functions(&caller, query).await?))
@@ -102,7 +104,7 @@ async fn list(
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<FunctionId>,
 ) -> Result<Json<Function>, Problem> {
     Ok(Json(app.service.function(&caller, id)?))
@@ -121,7 +123,7 @@ async fn get(
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<FunctionId>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_function(&caller, id).await?;
@@ -140,7 +142,7 @@ async fn delete(
 )]
 async fn call(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<FunctionId>,
     claim: ClaimedKey,
     Json(request): Json<FunctionCallRequest>,
@@ -162,7 +164,7 @@ async fn call(
 )]
 async fn calls(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<FunctionId>,
     Query(query): Query<FunctionCallQuery>,
 ) -> Result<Json<Page<FunctionCall>>, Problem> {
@@ -180,7 +182,7 @@ async fn calls(
 )]
 async fn get_call(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((id, call)): Path<(FunctionId, ExecutionId)>,
 ) -> Result<Json<FunctionCall>, Problem> {
     Ok(Json(app.service.function_call(&caller, id, call).await?))
@@ -197,7 +199,7 @@ async fn get_call(
 )]
 async fn response(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((id, call)): Path<(FunctionId, ExecutionId)>,
 ) -> Result<Json<FunctionResponse>, Problem> {
     Ok(Json(app.service.function_response(&caller, id, call).await?))
@@ -214,7 +216,7 @@ async fn response(
 )]
 async fn logs(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((id, call)): Path<(FunctionId, ExecutionId)>,
 ) -> Result<Json<Page<LogLine>>, Problem> {
     let items = app.service.function_logs(&caller, id, call).await?;
@@ -232,7 +234,7 @@ async fn logs(
 )]
 async fn cancel(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((id, call)): Path<(FunctionId, ExecutionId)>,
 ) -> Result<(StatusCode, Json<CancelResult>), Problem> {
     let cancelled = app.service.cancel_function_call(&caller, id, call).await?;
@@ -254,7 +256,7 @@ async fn cancel(
 )]
 async fn confirm(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<FunctionId>,
     Json(request): Json<ConfirmRequest>,
 ) -> Result<Json<Function>, Problem> {

@@ -1,13 +1,15 @@
 //! Grants and ownership, and why a call is or is not allowed.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use service::{
     ExplainQuery, Explanation, GrantQuery, GrantRequest, OfferQuery, OfferRequest, Page,
+    RequestCaller,
 };
 use std::sync::Arc;
 use types::{Grant, GrantId, OfferId, OwnershipOffer};
@@ -40,7 +42,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(request): Json<GrantRequest>,
 ) -> Result<(StatusCode, Json<Grant>), Problem> {
     Ok((StatusCode::CREATED, Json(app.service.create_grant(&caller, request).await?)))
@@ -57,7 +59,7 @@ async fn create(
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<GrantQuery>,
 ) -> Result<Json<Page<Grant>>, Problem> {
     Ok(Json(app.service.grants(&caller, query).await?))
@@ -74,7 +76,7 @@ async fn list(
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<GrantId>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_grant(&caller, id).await?;
@@ -95,7 +97,7 @@ async fn delete(
 )]
 async fn offer(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(request): Json<OfferRequest>,
 ) -> Result<(StatusCode, Json<OwnershipOffer>), Problem> {
     Ok((StatusCode::CREATED, Json(app.service.offer_ownership(&caller, request).await?)))
@@ -112,7 +114,7 @@ async fn offer(
 )]
 async fn offers(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<OfferQuery>,
 ) -> Result<Json<Page<OwnershipOffer>>, Problem> {
     Ok(Json(app.service.ownership_offers(&caller, query).await?))
@@ -129,7 +131,7 @@ async fn offers(
 )]
 async fn end_offer(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<OfferId>,
 ) -> Result<StatusCode, Problem> {
     app.service.end_offer(&caller, id).await?;
@@ -150,7 +152,7 @@ async fn end_offer(
 )]
 async fn accept(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<OfferId>,
 ) -> Result<Json<Grant>, Problem> {
     Ok(Json(app.service.accept_ownership(&caller, id).await?))
@@ -169,7 +171,7 @@ async fn accept(
 )]
 async fn explain(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<ExplainQuery>,
 ) -> Result<Json<Explanation>, Problem> {
     Ok(Json(app.service.explain(&caller, &query).await?))

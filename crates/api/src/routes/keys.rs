@@ -1,14 +1,15 @@
 //! API keys. Only the response to the creation contains the secret.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::{Json, Path, Query};
 use crate::idempotency::respond_once;
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use service::{IssuedKey, KeyQuery, KeyRequest, Page};
+use service::{IssuedKey, KeyQuery, KeyRequest, Page, RequestCaller};
 use std::sync::Arc;
 use types::{ApiKey, KeyId};
 use utoipa_axum::router::OpenApiRouter;
@@ -31,7 +32,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(request): Json<KeyRequest>,
 ) -> Result<Response, Problem> {
     let issued = app.service.create_key(&caller, request).await?;
@@ -49,7 +50,7 @@ async fn create(
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<KeyQuery>,
 ) -> Result<Json<Page<ApiKey>>, Problem> {
     Ok(Json(app.service.keys(&caller, query).await?))
@@ -72,7 +73,7 @@ async fn list(
 )]
 async fn revoke(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<KeyId>,
 ) -> Result<StatusCode, Problem> {
     app.service.revoke_key(&caller, id).await?;

@@ -1,13 +1,15 @@
 //! Network access of code: network rules, integrations, and the egress log.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use service::{
     IntegrationChange, IntegrationRequest, NetworkQuery, NetworkRuleRequest, ObjectQuery, Page,
+    RequestCaller,
 };
 use std::sync::Arc;
 use types::{Integration, IntegrationId, NetworkLogEntry, NetworkRule, NetworkRuleId};
@@ -36,7 +38,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn create_rule(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(request): Json<NetworkRuleRequest>,
 ) -> Result<(StatusCode, Json<NetworkRule>), Problem> {
     Ok((StatusCode::CREATED, Json(app.service.create_network_rule(&caller, request).await?)))
@@ -53,7 +55,7 @@ async fn create_rule(
 )]
 async fn list_rules(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<ObjectQuery>,
 ) -> Result<Json<Page<NetworkRule>>, Problem> {
     Ok(Json(app.service.network_rules(&caller, query).await?))
@@ -70,7 +72,7 @@ async fn list_rules(
 )]
 async fn get_rule(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<NetworkRuleId>,
 ) -> Result<Json<NetworkRule>, Problem> {
     Ok(Json(app.service.network_rule(&caller, id)?))
@@ -90,7 +92,7 @@ async fn get_rule(
 )]
 async fn replace_rule(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<NetworkRuleId>,
     Json(request): Json<NetworkRuleRequest>,
 ) -> Result<Json<NetworkRule>, Problem> {
@@ -108,7 +110,7 @@ async fn replace_rule(
 )]
 async fn delete_rule(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<NetworkRuleId>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_network_rule(&caller, id).await?;
@@ -130,7 +132,7 @@ async fn delete_rule(
 )]
 async fn create_integration(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(request): Json<IntegrationRequest>,
 ) -> Result<(StatusCode, Json<Integration>), Problem> {
     Ok((StatusCode::CREATED, Json(app.service.create_integration(&caller, request).await?)))
@@ -147,7 +149,7 @@ async fn create_integration(
 )]
 async fn list_integrations(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<ObjectQuery>,
 ) -> Result<Json<Page<Integration>>, Problem> {
     Ok(Json(app.service.integrations(&caller, query).await?))
@@ -164,7 +166,7 @@ async fn list_integrations(
 )]
 async fn get_integration(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<IntegrationId>,
 ) -> Result<Json<Integration>, Problem> {
     Ok(Json(app.service.integration(&caller, id)?))
@@ -184,7 +186,7 @@ async fn get_integration(
 )]
 async fn change_integration(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<IntegrationId>,
     Json(change): Json<IntegrationChange>,
 ) -> Result<Json<Integration>, Problem> {
@@ -202,7 +204,7 @@ async fn change_integration(
 )]
 async fn delete_integration(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<IntegrationId>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_integration(&caller, id).await?;
@@ -222,7 +224,7 @@ async fn delete_integration(
 )]
 async fn log(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<NetworkQuery>,
 ) -> Result<Json<Page<NetworkLogEntry>>, Problem> {
     Ok(Json(app.service.network_log(&caller, query).await?))

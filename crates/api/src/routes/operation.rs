@@ -1,14 +1,15 @@
 //! Health, readiness and metrics, for the operator.
 
+use crate::AppState;
 use crate::extract::Json;
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use service::ReadinessStatus;
+use service::{ReadinessStatus, RequestCaller};
 use std::sync::Arc;
 
 #[derive(Debug, Serialize)]
@@ -37,7 +38,7 @@ pub(crate) async fn readiness(State(app): State<Arc<AppState>>) -> Response {
 /// For owners of the workspace only: metrics show how much other principals use.
 pub(crate) async fn metrics(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
 ) -> Result<Response, Problem> {
     app.service.require_operator(&caller)?;
     let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4")];

@@ -1,10 +1,12 @@
 //! Which packages the sessions of a workspace may install.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::Json;
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
+use service::RequestCaller;
 use std::sync::Arc;
 use types::PackagePolicy;
 use utoipa_axum::router::OpenApiRouter;
@@ -24,7 +26,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
 ) -> Result<Json<PackagePolicy>, Problem> {
     Ok(Json(app.service.package_policy(&caller)?))
 }
@@ -43,7 +45,7 @@ async fn get(
 )]
 async fn set(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(policy): Json<PackagePolicy>,
 ) -> Result<Json<PackagePolicy>, Problem> {
     Ok(Json(app.service.set_package_policy(&caller, policy).await?))

@@ -1,11 +1,12 @@
 //! The approval policy for submitted code: run, refuse, or ask a person first.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::Json;
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
-use service::{PermissionChange, ToolPermission};
+use service::{PermissionChange, RequestCaller, ToolPermission};
 use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -24,7 +25,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
 ) -> Result<Json<ToolPermission>, Problem> {
     Ok(Json(app.service.code_permission(&caller)?))
 }
@@ -44,7 +45,7 @@ async fn get(
 )]
 async fn set(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(change): Json<PermissionChange>,
 ) -> Result<Json<ToolPermission>, Problem> {
     Ok(Json(app.service.set_code_permission(&caller, change).await?))

@@ -1,12 +1,13 @@
 //! The principals of a workspace, and their preferences.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
-use service::{Me, Page, PrincipalChange, PrincipalQuery, PrincipalRequest};
+use service::{Me, Page, PrincipalChange, PrincipalQuery, PrincipalRequest, RequestCaller};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Principal, PrincipalId};
@@ -34,7 +35,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(request): Json<PrincipalRequest>,
 ) -> Result<(StatusCode, Json<Principal>), Problem> {
     let principal = app.service.create_principal(&caller, request).await?;
@@ -52,7 +53,7 @@ async fn create(
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<PrincipalQuery>,
 ) -> Result<Json<Page<Principal>>, Problem> {
     Ok(Json(app.service.principals(&caller, query).await?))
@@ -66,7 +67,7 @@ async fn list(
     tag = "identity",
     responses((status = 200, description = "The principal of this request", body = Me))
 )]
-async fn me(caller: HttpCaller) -> Json<Me> {
+async fn me(caller: Extension<RequestCaller>) -> Json<Me> {
     Json(caller.me())
 }
 
@@ -81,7 +82,7 @@ async fn me(caller: HttpCaller) -> Json<Me> {
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<PrincipalId>,
 ) -> Result<Json<Principal>, Problem> {
     Ok(Json(app.service.principal(&caller, id)?))
@@ -99,7 +100,7 @@ async fn get(
 )]
 async fn change(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<PrincipalId>,
     Json(change): Json<PrincipalChange>,
 ) -> Result<Json<Principal>, Problem> {
@@ -118,7 +119,7 @@ async fn change(
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<PrincipalId>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_principal(&caller, id).await?;
@@ -135,7 +136,7 @@ async fn delete(
 )]
 async fn preferences(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
 ) -> Result<Json<BTreeMap<String, String>>, Problem> {
     Ok(Json(app.service.preferences(&caller)?))
 }
@@ -151,7 +152,7 @@ async fn preferences(
 )]
 async fn set_preferences(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(preferences): Json<BTreeMap<String, String>>,
 ) -> Result<Json<BTreeMap<String, String>>, Problem> {
     Ok(Json(app.service.set_preferences(&caller, preferences).await?))

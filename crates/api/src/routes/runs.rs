@@ -1,6 +1,7 @@
 //! Runs of language models: tasks that a model solves with code, and agents that reply.
 
 use super::Routes;
+use crate::AppState;
 use crate::execution_response::{accepted_response, submit_options, with_location};
 use crate::extract::{Json, Path, Query};
 use crate::idempotency::ClaimedKey;
@@ -8,12 +9,13 @@ use crate::problem::Problem;
 use crate::record_response::record_response;
 use crate::sse::{self, ResponseMode};
 use crate::trace_format::{TraceFormat, TraceQuery, render_run};
-use crate::{AppState, HttpCaller};
 use agent::{
     ChatRequest, ChatResult, CodeRequest, CodeResult, Trace, code_result, not_a_run_error,
 };
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use service::RequestCaller;
 use std::sync::Arc;
 use types::{AgentId, Execution, ExecutionId};
 use utoipa_axum::router::OpenApiRouter;
@@ -52,7 +54,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn execute_code(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     wanted: ResponseMode,
     claim: ClaimedKey,
     Json(request): Json<CodeRequest>,
@@ -69,7 +71,7 @@ async fn execute_code(
 /// Responds with a record in the form of the response to the request that started the run.
 pub(crate) async fn settled_response(
     app: &AppState,
-    caller: &HttpCaller,
+    caller: &RequestCaller,
     settled: service::ExecutionRecord,
 ) -> Result<Response, Problem> {
     let execution = &settled.execution;
@@ -99,7 +101,7 @@ fn code_result_of(execution: Execution) -> Result<CodeResult, Problem> {
 )]
 async fn code(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ExecutionId>,
 ) -> Result<Json<CodeResult>, Problem> {
     Ok(Json(code_result_of(app.service.execution(&caller, id).await?)?))
@@ -129,7 +131,7 @@ async fn code(
 )]
 async fn run_agent(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<AgentId>,
     wanted: ResponseMode,
     claim: ClaimedKey,
@@ -158,7 +160,7 @@ async fn run_agent(
 )]
 async fn agent_run(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((agent, id)): Path<(AgentId, ExecutionId)>,
 ) -> Result<Json<ChatResult>, Problem> {
     let execution = app.service.execution(&caller, id).await?;
@@ -189,7 +191,7 @@ async fn agent_run(
 )]
 async fn trace(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ExecutionId>,
     Query(query): Query<TraceQuery>,
 ) -> Result<Response, Problem> {

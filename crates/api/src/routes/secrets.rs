@@ -1,13 +1,15 @@
 //! Secrets. The API accepts their values and never returns them.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use service::{
-    ObjectQuery, Page, RotationResult, SecretChange, SecretRequest, SecretValue, SecretView,
+    ObjectQuery, Page, RequestCaller, RotationResult, SecretChange, SecretRequest, SecretValue,
+    SecretView,
 };
 use std::sync::Arc;
 use types::{Secret, SecretId};
@@ -39,7 +41,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(request): Json<SecretRequest>,
 ) -> Result<(StatusCode, Json<SecretView>), Problem> {
     Ok((StatusCode::CREATED, Json(app.service.create_secret(&caller, request).await?)))
@@ -56,7 +58,7 @@ async fn create(
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<ObjectQuery>,
 ) -> Result<Json<Page<Secret>>, Problem> {
     Ok(Json(app.service.secrets(&caller, query).await?))
@@ -73,7 +75,7 @@ async fn list(
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<SecretId>,
 ) -> Result<Json<Secret>, Problem> {
     Ok(Json(app.service.secret(&caller, id)?))
@@ -94,7 +96,7 @@ async fn get(
 )]
 async fn change(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<SecretId>,
     Json(change): Json<SecretChange>,
 ) -> Result<Json<SecretView>, Problem> {
@@ -115,7 +117,7 @@ async fn change(
 )]
 async fn replace(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<SecretId>,
     Json(value): Json<SecretValue>,
 ) -> Result<Json<SecretView>, Problem> {
@@ -133,7 +135,7 @@ async fn replace(
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<SecretId>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_secret(&caller, id).await?;
@@ -152,7 +154,7 @@ async fn delete(
 )]
 async fn rotate(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
 ) -> Result<Json<RotationResult>, Problem> {
     Ok(Json(app.service.rotate_secrets(&caller).await?))
 }

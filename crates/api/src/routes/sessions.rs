@@ -1,20 +1,21 @@
 //! Sessions, the code that runs in them, and their files.
 
 use super::Routes;
+use crate::AppState;
 use crate::execution_response::{call_response, submit_options};
 use crate::extract::{Json, Path, Query};
 use crate::files::{self, Octets, Upload};
 use crate::idempotency::ClaimedKey;
 use crate::problem::Problem;
 use crate::sse::ResponseMode;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use service::{
-    ExecuteRequest, OpenedSession, Page, SessionChange, SessionFile, SessionFiles, SessionQuery,
-    SessionRequest,
+    ExecuteRequest, OpenedSession, Page, RequestCaller, SessionChange, SessionFile, SessionFiles,
+    SessionQuery, SessionRequest,
 };
 use std::sync::Arc;
 use types::{Execution, SandboxId, Session};
@@ -49,7 +50,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn open(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(request): Json<SessionRequest>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
     Ok(match app.service.open_session(&caller, request).await? {
@@ -69,7 +70,7 @@ async fn open(
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<SessionQuery>,
 ) -> Result<Json<Page<Session>>, Problem> {
     Ok(Json(app.service.sessions(&caller, query).await?))
@@ -86,7 +87,7 @@ async fn list(
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<SandboxId>,
 ) -> Result<Json<Session>, Problem> {
     Ok(Json(app.service.session(&caller, id)?))
@@ -104,7 +105,7 @@ async fn get(
 )]
 async fn change(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<SandboxId>,
     Json(change): Json<SessionChange>,
 ) -> Result<Json<Session>, Problem> {
@@ -122,7 +123,7 @@ async fn change(
 )]
 async fn close(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<SandboxId>,
 ) -> Result<StatusCode, Problem> {
     app.service.close_session(&caller, id).await?;
@@ -151,7 +152,7 @@ async fn close(
 )]
 async fn execute(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<SandboxId>,
     wanted: ResponseMode,
     claim: ClaimedKey,
@@ -183,7 +184,7 @@ struct InterruptResult {
 )]
 async fn interrupt(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<SandboxId>,
 ) -> Result<(StatusCode, Json<InterruptResult>), Problem> {
     let interrupted = app.service.interrupt_session(&caller, id)?;
@@ -201,7 +202,7 @@ async fn interrupt(
 )]
 async fn reset(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<SandboxId>,
 ) -> Result<Json<Session>, Problem> {
     Ok(Json(app.service.reset_session(&caller, id).await?))
@@ -218,7 +219,7 @@ async fn reset(
 )]
 async fn list_files(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<SandboxId>,
 ) -> Result<Json<SessionFiles>, Problem> {
     Ok(Json(app.service.session_files(&caller, id).await?))
@@ -235,7 +236,7 @@ async fn list_files(
 )]
 async fn read_file(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((id, path)): Path<(SandboxId, String)>,
 ) -> Result<Response, Problem> {
     let (file, size) = app.service.read_session_file(&caller, id, path.clone()).await?;
@@ -254,7 +255,7 @@ async fn read_file(
 )]
 async fn write_file(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((id, path)): Path<(SandboxId, String)>,
     upload: Upload,
 ) -> Result<(StatusCode, Json<SessionFile>), Problem> {
@@ -275,7 +276,7 @@ async fn write_file(
 )]
 async fn delete_file(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((id, path)): Path<(SandboxId, String)>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_session_file(&caller, id, path).await?;

@@ -1,14 +1,16 @@
 //! Tools: functions that an agent can call.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::{self, Json, Path, Query};
 use crate::json_or_file::json_or_file;
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use service::{
-    ConfirmRequest, ObjectQuery, Page, PythonToolQuery, ToolChange, ToolRequest, ToolValidation,
+    ConfirmRequest, ObjectQuery, Page, PythonToolQuery, RequestCaller, ToolChange, ToolRequest,
+    ToolValidation,
 };
 use std::sync::Arc;
 use types::{Tool, ToolId};
@@ -53,7 +55,7 @@ impl<S: Send + Sync> FromRequest<S> for ToolBody {
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     ToolBody(tool): ToolBody,
 ) -> Result<(StatusCode, Json<Tool>), Problem> {
     Ok((StatusCode::CREATED, Json(app.service.create_tool(&caller, tool).await?)))
@@ -73,7 +75,7 @@ async fn create(
 )]
 async fn validate(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     ToolBody(tool): ToolBody,
 ) -> Result<Json<ToolValidation>, Problem> {
     Ok(Json(app.service.validate_tool(&caller, tool).await?))
@@ -90,7 +92,7 @@ async fn validate(
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<ObjectQuery>,
 ) -> Result<Json<Page<Tool>>, Problem> {
     Ok(Json(app.service.tools(&caller, query).await?))
@@ -107,7 +109,7 @@ async fn list(
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ToolId>,
 ) -> Result<Json<Tool>, Problem> {
     Ok(Json(app.service.tool(&caller, id)?))
@@ -128,7 +130,7 @@ async fn get(
 )]
 async fn change(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ToolId>,
     Json(change): Json<ToolChange>,
 ) -> Result<Json<Tool>, Problem> {
@@ -146,7 +148,7 @@ async fn change(
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ToolId>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_tool(&caller, id).await?;
@@ -168,7 +170,7 @@ async fn delete(
 )]
 async fn confirm(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<ToolId>,
     Json(request): Json<ConfirmRequest>,
 ) -> Result<Json<Tool>, Problem> {

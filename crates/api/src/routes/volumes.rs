@@ -1,14 +1,17 @@
 //! Volumes: named directories that outlive sessions.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::{Json, Path, Query};
 use crate::files::{self, Octets, Upload};
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use service::{ObjectQuery, Page, VolumeChange, VolumeFile, VolumeRequest, VolumeView};
+use service::{
+    ObjectQuery, Page, RequestCaller, VolumeChange, VolumeFile, VolumeRequest, VolumeView,
+};
 use std::sync::Arc;
 use types::{Volume, VolumeId};
 use utoipa_axum::router::OpenApiRouter;
@@ -36,7 +39,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(request): Json<VolumeRequest>,
 ) -> Result<(StatusCode, Json<Volume>), Problem> {
     Ok((StatusCode::CREATED, Json(app.service.create_volume(&caller, request).await?)))
@@ -53,7 +56,7 @@ async fn create(
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Query(query): Query<ObjectQuery>,
 ) -> Result<Json<Page<Volume>>, Problem> {
     Ok(Json(app.service.volumes(&caller, query).await?))
@@ -70,7 +73,7 @@ async fn list(
 )]
 async fn get(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<VolumeId>,
 ) -> Result<Json<VolumeView>, Problem> {
     Ok(Json(app.service.volume(&caller, id).await?))
@@ -90,7 +93,7 @@ async fn get(
 )]
 async fn change(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<VolumeId>,
     Json(change): Json<VolumeChange>,
 ) -> Result<Json<Volume>, Problem> {
@@ -108,7 +111,7 @@ async fn change(
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path(id): Path<VolumeId>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_volume(&caller, id).await?;
@@ -126,7 +129,7 @@ async fn delete(
 )]
 async fn read_file(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((id, path)): Path<(VolumeId, String)>,
 ) -> Result<Response, Problem> {
     let (file, size) = app.service.read_volume_file(&caller, id, path.clone()).await?;
@@ -145,7 +148,7 @@ async fn read_file(
 )]
 async fn write_file(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((id, path)): Path<(VolumeId, String)>,
     upload: Upload,
 ) -> Result<(StatusCode, Json<VolumeFile>), Problem> {
@@ -166,7 +169,7 @@ async fn write_file(
 )]
 async fn delete_file(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Path((id, path)): Path<(VolumeId, String)>,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_volume_file(&caller, id, path).await?;

@@ -1,13 +1,14 @@
 //! Workspaces, for the operator of the server.
 
 use super::Routes;
+use crate::AppState;
 use crate::extract::Json;
 use crate::idempotency::respond_once;
 use crate::problem::Problem;
-use crate::{AppState, HttpCaller};
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use service::{NewWorkspace, Page, WorkspaceRequest};
+use service::{NewWorkspace, Page, RequestCaller, WorkspaceRequest};
 use std::sync::Arc;
 use types::Workspace;
 use utoipa_axum::router::OpenApiRouter;
@@ -30,7 +31,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn create(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
     Json(request): Json<WorkspaceRequest>,
 ) -> Result<Response, Problem> {
     let made = app.service.create_workspace(&caller, request).await?;
@@ -47,7 +48,7 @@ async fn create(
 )]
 async fn list(
     State(app): State<Arc<AppState>>,
-    caller: HttpCaller,
+    caller: Extension<RequestCaller>,
 ) -> Result<Json<Page<Workspace>>, Problem> {
     let items = app.service.workspaces(&caller)?;
     Ok(Json(Page { items, next_cursor: None }))

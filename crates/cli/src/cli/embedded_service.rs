@@ -5,8 +5,8 @@ use super::engine_args::EngineArgs;
 use crate::client::ApiClient;
 use agent::{Agents, ModelSettings, Models};
 use api::{AllowedHosts, AppState, InProcessApi, RequestLimits};
-use mcp::{McpCaller, McpOptions, McpServer};
-use service::{Config, Service, StartedService};
+use mcp::{McpOptions, McpServer};
+use service::{Config, RequestCaller, Service, StartedService};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) const DRAIN_TIME: Duration = Duration::ZERO;
 pub(super) struct EmbeddedService {
     pub(super) service: Arc<Service>,
     pub(super) agents: Arc<Agents>,
-    pub(super) caller: McpCaller,
+    pub(super) caller: RequestCaller,
     key: service::ApiKeyText,
     /// Deleted on drop.
     _records: TempDir,
@@ -60,7 +60,7 @@ impl EmbeddedService {
         let key = owner_key
             .ok_or_else(|| CliError::internal("the new data directory already has an owner"))?;
         let caller = service.authenticate_key(key.reveal()).map_err(|rejected| *rejected.error)?;
-        let caller = McpCaller { caller: Arc::new(caller), request_permit: None };
+        let caller = RequestCaller { caller: Arc::new(caller), permit: None };
         let agents = Agents::new(Arc::clone(&service), models, None);
         Ok(Self { service, agents, caller, key, _records: records })
     }

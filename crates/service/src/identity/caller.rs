@@ -12,6 +12,9 @@ use crate::service::Service;
 use chrono::{DateTime, Utc};
 use db::ApiKeyRow;
 use policy::Permit;
+use std::any::Any;
+use std::ops::Deref;
+use std::sync::Arc;
 use types::{
     Error, ErrorCode, KeyId, ObjectRef, Principal, PrincipalId, PrincipalKind, Privilege,
     WorkspaceId,
@@ -42,6 +45,23 @@ pub(crate) struct PresentedKey {
     pub(crate) rate_per_second: Option<u32>,
     pub(crate) concurrency: Option<u32>,
     pub(crate) expires_at: Option<DateTime<Utc>>,
+}
+
+/// The caller of one request, whichever transport it came by, with the permit that counts the
+/// request against the rate limits of its caller until the last clone is dropped.
+#[derive(Debug, Clone)]
+pub struct RequestCaller {
+    pub caller: Arc<Caller>,
+    /// Absent if the process has a single client, whose requests are not counted.
+    pub permit: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Deref for RequestCaller {
+    type Target = Caller;
+
+    fn deref(&self) -> &Caller {
+        &self.caller
+    }
 }
 
 /// The rate limits of a caller; absent ones are the defaults of the server.

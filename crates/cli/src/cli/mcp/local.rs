@@ -14,7 +14,7 @@ pub(super) async fn run(args: &EngineArgs, options: EmbeddedArgs) -> Result<(), 
         EmbeddedService::start(args, options.fetch_from, options.models.settings()?).await?;
     let service = &embedded.service;
     let change = PermissionChange { permission: options.permission.unwrap_or_default() };
-    let set = service.set_code_permission(&embedded.caller.caller, change).await;
+    let set = service.set_code_permission(&embedded.caller, change).await;
     set.map_err(|rejected| *rejected.error)?;
     // Build in the background: clients give up on a server that does not respond at once.
     let preparing = tokio::spawn({
