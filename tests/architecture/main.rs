@@ -33,7 +33,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("agent", &["boxed", "service", "skill", "types"]),
-    ("mcp", &["agent", "service", "skill", "types"]),
+    ("mcp", &["agent", "contract", "service", "skill", "types"]),
     ("api", &["agent", "mcp", "service", "skill", "types"]),
     ("cli", &["agent", "api", "contract", "engine", "mcp", "service", "skill", "types"]),
 ];

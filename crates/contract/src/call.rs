@@ -211,7 +211,7 @@ fn handle_arguments(input: &ObjectSchema, arguments: Value) -> Result<Map<String
     };
     input.conform(arguments).map_err(|violations| {
         let message = join_violations(&violations, argument_violation);
-        Error::new(error_code_of(&violations), message).hint(TRY_AGAIN)
+        Error::new(violations_code(&violations), message).hint(TRY_AGAIN)
     })
 }
 
@@ -226,18 +226,23 @@ fn run_input(input: Option<&ObjectSchema>, arguments: Value) -> Result<Value, Er
     arguments.retain(|name, _| names.contains(name.as_str()));
     input.conform(arguments).map(Value::Object).map_err(|violations| {
         let message = join_violations(&violations, input_violation);
-        Error::new(error_code_of(&violations), message).hint(TRY_AGAIN)
+        Error::new(violations_code(&violations), message).hint(TRY_AGAIN)
     })
 }
 
-/// If all violations are of one kind, that kind; for a mixture, or a part of an argument, invalid.
-fn error_code_of(violations: &[Violation]) -> ErrorCode {
+fn violations_code(violations: &[Violation]) -> ErrorCode {
     let all = |is: fn(&ViolationKind) -> bool| {
         violations.iter().all(|it| it.path.depth() == 0 && is(&it.kind))
     };
-    if all(|kind| matches!(kind, ViolationKind::Missing(_))) {
+    let all_missing = all(|kind| matches!(kind, ViolationKind::Missing(_)));
+    error_code_of(all_missing, all(|kind| matches!(kind, ViolationKind::Unknown(_))))
+}
+
+/// If all errors are of one kind, that kind; for a mixture, or a part of an argument, invalid.
+pub(crate) fn error_code_of(all_missing: bool, all_unknown: bool) -> ErrorCode {
+    if all_missing {
         ErrorCode::ArgsMissing
-    } else if all(|kind| matches!(kind, ViolationKind::Unknown(_))) {
+    } else if all_unknown {
         ErrorCode::ArgsUnknown
     } else {
         ErrorCode::ArgsInvalid
@@ -359,7 +364,7 @@ pub(crate) fn json_type_name(value: &Value) -> &'static str {
     }
 }
 
-fn describe_value(value: &Value) -> String {
+pub(crate) fn describe_value(value: &Value) -> String {
     if matches!(value, Value::Null | Value::Array(_) | Value::Object(_)) {
         return json_type_name(value).to_owned();
     }

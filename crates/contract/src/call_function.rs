@@ -1,10 +1,10 @@
 //! Call Function, the other kind of tool in vendor document 000: it has no code, and calls a
 //! function that was deployed separately.
 
+use crate::arguments_schema::ArgumentsSchema;
 use crate::call::ARGUMENTS_BYTES_MAX;
 use crate::call::check_size;
 use crate::diagnostic::SourceCheck;
-use crate::json_schema::JsonSchema;
 use crate::tool::invalid;
 use crate::tool_json::{JsonReader, read_name_and_description};
 use serde_json::{Map, Value};
@@ -22,7 +22,7 @@ pub struct CallFunctionTool {
     pub external_id: String,
     /// How long a model waits for it.
     pub polling_seconds: u64,
-    pub schema: JsonSchema,
+    pub schema: ArgumentsSchema,
     /// Limit of the arguments, as JSON.
     pub input_bytes_max: usize,
 }
@@ -86,7 +86,7 @@ fn read_polling(reader: &mut JsonReader<'_>) -> u64 {
     }
 }
 
-fn read_schema(reader: &mut JsonReader<'_>) -> Option<JsonSchema> {
+fn read_schema(reader: &mut JsonReader<'_>) -> Option<ArgumentsSchema> {
     let written = match reader.get_non_null("schema") {
         None => Map::new(),
         Some(Value::Object(written)) => written.clone(),
@@ -95,5 +95,7 @@ fn read_schema(reader: &mut JsonReader<'_>) -> Option<JsonSchema> {
             return None;
         }
     };
-    JsonSchema::new(written).map_err(|error| reader.add_problem("schema", error.to_string())).ok()
+    ArgumentsSchema::new(written)
+        .map_err(|error| reader.add_problem("schema", error.to_string()))
+        .ok()
 }

@@ -1,12 +1,12 @@
 //! Checks a value against a schema. The result is every violation, or the normalized value.
 
 use crate::format;
+use crate::number::{compare_number, is_whole, json_equal};
 use crate::schema::{
     AdditionalProperties, ArraySchema, NumberBounds, ObjectSchema, PropertySchema,
     PythonConversion, Schema, SchemaFormat, SchemaKind,
 };
 use serde_json::{Map, Number, Value};
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -176,37 +176,6 @@ impl Schema {
             }
         }
     }
-}
-
-/// JSON has one kind of number: 1 and 1.0 are equal.
-pub(crate) fn json_equal(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Number(one), Value::Number(other)) => match (as_integer(one), as_integer(other)) {
-            (Some(one), Some(other)) => one == other,
-            (None, _) => one.as_f64().is_some_and(|one| compare_number(other, one).is_eq()),
-            (_, None) => other.as_f64().is_some_and(|other| compare_number(one, other).is_eq()),
-        },
-        _ => one == other,
-    }
-}
-
-/// Compares without rounding: a float holds no more than 53 bits of an integer.
-pub(crate) fn compare_number(number: &Number, bound: f64) -> Ordering {
-    match as_integer(number) {
-        Some(integer) => {
-            let beyond = if bound.fract() == 0.0 { Ordering::Equal } else { Ordering::Less };
-            integer.cmp(&(bound.floor() as i128)).then(beyond)
-        }
-        None => number.as_f64().and_then(|it| it.partial_cmp(&bound)).unwrap_or(Ordering::Equal),
-    }
-}
-
-fn as_integer(number: &Number) -> Option<i128> {
-    number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
-}
-
-fn is_whole(number: &Number) -> bool {
-    number.as_f64().is_some_and(|float| float.fract() == 0.0)
 }
 
 /// Converts 25.0 to 25. Beyond 53 bits a float represents many integers, and the intended one is

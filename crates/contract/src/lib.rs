@@ -7,6 +7,7 @@
 //! conform, and checks the value of the call when it has left the sandbox.
 
 mod annotation;
+mod arguments_schema;
 mod call;
 mod call_function;
 mod code_runner;
@@ -19,6 +20,7 @@ mod function;
 mod handle;
 mod imports;
 mod json_schema;
+mod number;
 mod python;
 mod schema;
 mod schema_field_list;
@@ -27,6 +29,7 @@ mod tool;
 mod tool_json;
 
 pub use annotation::AnnotationMode;
+pub use arguments_schema::ArgumentsSchema;
 pub use call::{ARGUMENTS_BYTES_MAX, CallArguments, ValidatedCall};
 pub use call_function::{CallFunctionTool, POLLING_SECONDS_MAX};
 pub use code_runner::{is_reserved_variable, is_variable_name};
@@ -34,7 +37,7 @@ pub use conform::{ValuePath, Violation, ViolationKind};
 pub use diagnostic::{Diagnostic, SourceCheck, SourceLocation};
 pub use function::{FunctionContract, HANDLER};
 pub use imports::{Import, is_standard};
-pub use json_schema::{JsonSchema, JsonSchemaError};
+pub use json_schema::{JsonSchema, JsonSchemaError, SchemaMismatch};
 pub use schema::{
     AdditionalProperties, ArraySchema, NumberBounds, ObjectSchema, PropertySchema,
     PythonConversion, Schema, SchemaFormat, SchemaKind,

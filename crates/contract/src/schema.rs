@@ -136,6 +136,11 @@ impl SchemaFormat {
         }
     }
 
+    /// Whether it is a format of strings; the others are widths of numbers.
+    pub(crate) fn is_text(self) -> bool {
+        !matches!(self, Self::Int32 | Self::Int64 | Self::Float | Self::Double)
+    }
+
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }

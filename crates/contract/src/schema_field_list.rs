@@ -1,7 +1,7 @@
 //! Importer 2: converts SchemaField lists (vendor document 003) to a schema, and back.
 
-use crate::conform::{compare_number, json_equal};
 use crate::diagnostic::Diagnostic;
+use crate::number::{compare_number, json_equal};
 use crate::schema::{
     AdditionalProperties, ArraySchema, CHOICES_MAX, DEPTH_MAX, NumberBounds, ObjectSchema,
     PropertySchema, Schema, SchemaFormat, SchemaKind, number_value,

@@ -1,11 +1,14 @@
 //! Any JSON Schema, in the hands of people and of attackers.
 
-use belljar_contract::{CallFunctionTool, JsonSchema, JsonSchemaError};
+use belljar_contract::{ArgumentsSchema, CallFunctionTool, JsonSchemaError};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-fn schema(written: Value) -> Result<JsonSchema, JsonSchemaError> {
-    JsonSchema::new(written.as_object().unwrap().clone())
+/// Unoptimised, on a machine that does other things as well.
+const CHECK_TIME_MAX: Duration = Duration::from_secs(20);
+
+fn schema(written: Value) -> Result<ArgumentsSchema, JsonSchemaError> {
+    ArgumentsSchema::new(written.as_object().unwrap().clone())
 }
 
 fn tool(schema: Value) -> CallFunctionTool {
@@ -91,9 +94,101 @@ fn a_schema_without_an_end_is_refused_before_anything_is_checked_against_it() {
         doubling["$defs"][format!("d{step}")] = json!({"allOf": [next, next]});
     }
     assert_eq!(schema(doubling).unwrap_err(), JsonSchemaError::TooLarge);
-    let mut nested = json!({});
-    (0..20).for_each(|_| nested = json!({"allOf": [nested], "unevaluatedProperties": false}));
-    assert_eq!(schema(nested).unwrap_err(), JsonSchemaError::Unevaluated);
+}
+
+#[test]
+fn a_mismatch_says_what_is_expected_and_where() {
+    let tool = tool(json!({
+        "properties": {
+            "n": {"type": ["integer", "null"], "minimum": 1, "multipleOf": 2},
+            "word": {"enum": ["a", "b"]},
+            "text": {"minLength": 2, "pattern": "^[a-z]+$"},
+            "either": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "shape": {"oneOf": [
+                {"properties": {"kind": {"const": "circle"}, "radius": {"type": "number"}}, "required": ["kind", "radius"]},
+                {"properties": {"kind": {"const": "square"}, "side": {"type": "number"}}, "required": ["kind", "side"]},
+            ]},
+            "list": {"items": {"type": "string"}, "uniqueItems": true, "maxItems": 3},
+        },
+        "dependentRequired": {"n": ["text"]},
+        "unevaluatedProperties": false,
+    }));
+    for (arguments, code, message) in [
+        (json!({"z": 1}), "args.unknown", "Unknown argument 'z'"),
+        (json!({"n": 2}), "args.missing", "Missing required argument 'text'; \"n\" requires it"),
+        (
+            json!({"n": "2", "text": "aa"}),
+            "args.invalid",
+            "Invalid argument '/n': must be integer or null, but is string \"2\"",
+        ),
+        (
+            json!({"n": -1, "text": "aa"}),
+            "args.invalid",
+            "Invalid argument '/n': must be at least 1; Invalid argument '/n': must be a multiple of 2",
+        ),
+        (
+            json!({"word": "c"}),
+            "args.invalid",
+            "Invalid argument '/word': must be one of \"a\", \"b\"",
+        ),
+        (
+            json!({"text": "A"}),
+            "args.invalid",
+            "Invalid argument '/text': must have at least 2 characters; Invalid argument '/text': must match the pattern ^[a-z]+$",
+        ),
+        (
+            json!({"either": 1}),
+            "args.invalid",
+            "Invalid argument '/either': must be string or null, but is number 1",
+        ),
+        (
+            json!({"shape": {"kind": "square", "side": "x"}}),
+            "args.invalid",
+            "Invalid argument '/shape/side': must be number, but is string \"x\"",
+        ),
+        (
+            json!({"list": ["a", "a"]}),
+            "args.invalid",
+            "Invalid argument '/list/1': must not be equal to an earlier item",
+        ),
+    ] {
+        assert_eq!(refusal(&tool, arguments), (code.to_owned(), message.to_owned()));
+    }
+}
+
+#[test]
+fn a_schema_that_is_invalid_is_refused_with_its_place() {
+    for (wrong, path) in [
+        (json!({"properties": {"a": {"type": "strin"}}}), "/properties/a/type"),
+        (json!({"required": "a"}), "/required"),
+        (json!({"properties": {"a/b": {"minLength": -1}}}), "/properties/a~1b/minLength"),
+        (json!({"properties": {"a": {"items": [{}]}}}), "/properties/a/items"),
+        (json!({"properties": {"a": {"multipleOf": 0}}}), "/properties/a/multipleOf"),
+        (json!({"$defs": {"a": {"anyOf": []}}}), "/$defs/a/anyOf"),
+        (json!({"additionalProperties": 1}), "/additionalProperties"),
+    ] {
+        match schema(wrong.clone()) {
+            Err(JsonSchemaError::Invalid { path: found, .. }) => assert_eq!(found, path),
+            other => panic!("{wrong}: {other:?}"),
+        }
+    }
+    assert!(schema(json!({"default": {"$ref": "x"}, "examples": [{"$id": "x"}]})).is_ok());
+}
+
+#[test]
+fn a_check_ends_after_a_number_of_steps() {
+    let branches: Vec<Value> = (0..2000).map(|n| json!({"not": {"const": n}})).collect();
+    let tool = tool(json!({"properties": {"a": {"items": {"allOf": branches}}}}));
+    assert!(tool.check(&json!({"a": vec![-1; 100]})).is_ok());
+    let started = Instant::now();
+    let (code, message) = refusal(&tool, json!({"a": vec![-1; 100_000]}));
+    assert_eq!(code, "args.invalid");
+    assert!(message.contains("takes too long to check"), "{message}");
+    assert!(started.elapsed() < CHECK_TIME_MAX, "{:?}", started.elapsed());
+    let mut nested = json!({"properties": {"a": {}}});
+    (0..40).for_each(|_| nested = json!({"allOf": [nested], "unevaluatedProperties": false}));
+    assert!(self::tool(nested.clone()).check(&json!({"a": 1})).is_ok());
+    assert!(self::tool(nested).check(&json!({"b": 1})).is_err());
 }
 
 #[test]

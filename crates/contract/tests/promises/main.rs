@@ -12,10 +12,13 @@ mod handle;
 mod hostile;
 mod imports;
 mod json_schema;
+mod json_schema_test_suite;
 mod tools;
 
-use belljar_contract::{AnnotationMode, CodeTool, Diagnostic, PythonSource, SourceCheck};
-use serde_json::Value;
+use belljar_contract::{
+    AnnotationMode, CodeTool, Diagnostic, JsonSchema, JsonSchemaError, PythonSource, SourceCheck,
+};
+use serde_json::{Value, json};
 
 fn check_as(code: &str, annotations: AnnotationMode) -> SourceCheck<CodeTool> {
     match PythonSource::new(code) {
@@ -51,4 +54,16 @@ fn error(code: &str) -> (String, String) {
     let errors = errors(code);
     assert_eq!(errors.len(), 1, "{errors:#?}");
     errors.into_iter().next().unwrap()
+}
+
+/// A schema as draft 7, which descriptors are written in.
+fn draft_7(schema: &Value) -> Result<JsonSchema, JsonSchemaError> {
+    let mut schema = schema.clone();
+    schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    JsonSchema::new(&schema)
+}
+
+/// One that is too large is valid as far as it was read.
+fn is_draft_7(schema: &Value) -> bool {
+    matches!(draft_7(schema), Ok(_) | Err(JsonSchemaError::TooLarge))
 }

@@ -9,7 +9,7 @@ const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
 
 #[derive(Debug)]
 pub(super) struct OpenApiDocument {
-    json: Value,
+    pub(super) json: Value,
 }
 
 /// One operation of the document.

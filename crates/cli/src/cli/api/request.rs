@@ -3,6 +3,7 @@
 //! Nothing is sent here: the result is a request, or all problems with it.
 
 use super::document::{ApiOperation, ApiParameter, OpenApiDocument};
+use super::schema::mismatch_text;
 use crate::cli::CliError;
 use crate::client::{ApiRequest, ApiRequestBody};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -196,7 +197,7 @@ impl ApiRequestBuilder<'_> {
         match schema {
             Some(schema) => {
                 let problems = self.document.validate(&value, schema);
-                problems.iter().for_each(|mismatch| self.add_problem(mismatch.to_string()));
+                problems.iter().for_each(|mismatch| self.add_problem(mismatch_text(mismatch)));
             }
             None => self.add_problem(format!("{} does not accept JSON", self.operation.id)),
         }
