@@ -5,7 +5,7 @@ use crate::blobs::{Blobs, QuarantinedFiles};
 use crate::clock::TrustedClock;
 use crate::integrity::{self, AuditHeadFile};
 use crate::reader::{Reader, ReaderPool};
-use crate::writer::{Durability, Tx, Writer};
+use crate::writer::{Durability, Priority, Tx, Writer};
 use crate::{DatabaseError, Revision, schema};
 use chrono::{DateTime, Utc};
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -93,7 +93,7 @@ impl Database {
         &self,
         job: impl FnOnce(&Tx<'_>) -> Result<T, DatabaseError> + Send + 'static,
     ) -> Result<T, DatabaseError> {
-        self.writer.write(Durability::Full, job).await
+        self.writer.write(Durability::Full, Priority::Interactive, job).await
     }
 
     /// Answers when `job` survives the end of this process, and does not wait for the disk: for
@@ -102,7 +102,16 @@ impl Database {
         &self,
         job: impl FnOnce(&Tx<'_>) -> Result<T, DatabaseError> + Send + 'static,
     ) -> Result<T, DatabaseError> {
-        self.writer.write(Durability::Normal, job).await
+        self.writer.write(Durability::Normal, Priority::Interactive, job).await
+    }
+
+    /// Like [`Database::write_unsynced`], for many bytes, such as the output of an execution: it
+    /// waits until the jobs of others are written.
+    pub async fn write_bulk<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Tx<'_>) -> Result<T, DatabaseError> + Send + 'static,
+    ) -> Result<T, DatabaseError> {
+        self.writer.write(Durability::Normal, Priority::Bulk, job).await
     }
 
     /// Whether the last write succeeded.

@@ -179,7 +179,9 @@ impl Writer {
             CompletedJob { failed, answer }
         });
         let jobs = self.jobs.as_ref().ok_or(DatabaseError::Aborted)?;
-        jobs.send(WriteJob { durability, priority, run }).await.map_err(|_| DatabaseError::Aborted)?;
+        jobs.send(WriteJob { durability, priority, run })
+            .await
+            .map_err(|_| DatabaseError::Aborted)?;
         told.await.map_err(|_| DatabaseError::Aborted)?
     }
 }

@@ -65,6 +65,46 @@ async fn whoever_waits_shares_one_commit_and_a_failing_neighbour_spoils_nothing(
 }
 
 #[tokio::test]
+async fn the_records_of_others_are_written_before_much_output_that_came_first() {
+    let world = World::new().await;
+    let (release, held) = mpsc::channel::<()>();
+    let (begun, begins) = mpsc::channel();
+    let (wrote, written) = mpsc::channel();
+    let mut jobs = JoinSet::new();
+    let db = world.db.clone();
+    jobs.spawn(async move {
+        let hold = move |_: &belljar_db::Tx<'_>| {
+            begun.send(()).unwrap();
+            held.recv().unwrap();
+            Ok(())
+        };
+        db.write(hold).await
+    });
+    yield_now().await;
+    begins.recv().unwrap();
+    for number in 0..21 {
+        let (db, wrote) = (world.db.clone(), wrote.clone());
+        jobs.spawn(async move {
+            let job = move |_: &belljar_db::Tx<'_>| {
+                wrote.send(number).unwrap();
+                Ok(())
+            };
+            if number < 20 { db.write_bulk(job).await } else { db.write(job).await }
+        });
+    }
+    // On one thread, each of them gets as far as the queue before this goes on.
+    for _ in 0..21 {
+        yield_now().await;
+    }
+    release.send(()).unwrap();
+    assert!(jobs.join_all().await.iter().all(Result::is_ok));
+    drop(wrote);
+    let order: Vec<usize> = written.iter().collect();
+    assert_eq!(order[0], 20, "the last of them was not output");
+    assert_eq!(order[1..], (0..20).collect::<Vec<_>>(), "and output keeps its order");
+}
+
+#[tokio::test]
 async fn a_job_that_panics_is_undone_and_the_next_one_is_kept() {
     let world = World::new().await;
     let home = world.home;

@@ -488,7 +488,7 @@ impl Service {
                 EventBatch::new(number, &events)
             });
             let batch = batch.await??;
-            self.db.write_unsynced(move |tx| tx.insert_events(workspace, id, &batch)).await?;
+            self.db.write_bulk(move |tx| tx.insert_events(workspace, id, &batch)).await?;
             kept += count;
         }
         Ok(kept)
