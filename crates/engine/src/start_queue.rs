@@ -1,8 +1,9 @@
 //! Decides which sandbox starts next. Starting one takes milliseconds of CPU: if every request
 //! started its own at once, a caller with many requests would slow down each start of the others by
-//! their number. Few start at once, and the caller with the fewest executions is next.
+//! their number. Few start at once, and the callers that wait take turns in rounds: each starts one in
+//! a round, so nobody waits for more than one start of each other caller.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
@@ -18,25 +19,48 @@ pub(crate) struct StartQueue {
     state: Mutex<QueueState>,
 }
 
+/// An execution of the server itself has no principal; all of them are one caller.
+type Caller = Option<PrincipalId>;
+
 #[derive(Debug, Default)]
 struct QueueState {
     starting: usize,
-    /// Executions of each caller that wait, start or run. Callers without any are absent.
-    active: HashMap<Option<PrincipalId>, usize>,
-    waiting: VecDeque<Waiter>,
+    /// The round in which the last one started.
+    round: u64,
+    callers: HashMap<Caller, CallerQueue>,
+    next_ticket: u64,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    caller: Option<PrincipalId>,
-    granted: oneshot::Sender<StartPermit>,
+#[derive(Debug, Default)]
+struct CallerQueue {
+    /// Executions that wait, start or run.
+    active: usize,
+    /// Its next start is not before this round.
+    next_round: u64,
+    /// The waiting executions by ticket, the oldest first.
+    waiting: BTreeMap<u64, oneshot::Sender<StartGrant>>,
 }
 
 /// One execution of a caller, counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct CountedExecution {
     queue: Arc<StartQueue>,
-    caller: Option<PrincipalId>,
+    caller: Caller,
+}
+
+/// What a waiting execution is told when it may start.
+#[derive(Debug)]
+struct StartGrant {
+    ready_left: usize,
+}
+
+/// A waiting execution. Dropping it takes it out of the queue, or passes on the right to start that
+/// it was granted and did not use.
+struct QueuedStart<'a> {
+    execution: &'a CountedExecution,
+    ticket: u64,
+    granted: oneshot::Receiver<StartGrant>,
+    accepted: bool,
 }
 
 /// The right to start one sandbox now. Dropping it lets the next one start.
@@ -63,47 +87,105 @@ impl StartQueue {
     }
 
     /// Counts an execution of the caller from now on.
-    pub(crate) fn enter(self: &Arc<Self>, caller: Option<PrincipalId>) -> CountedExecution {
-        *self.state().active.entry(caller).or_default() += 1;
+    pub(crate) fn enter(self: &Arc<Self>, caller: Caller) -> CountedExecution {
+        self.state().callers.entry(caller).or_default().active += 1;
         CountedExecution { queue: Arc::clone(self), caller }
     }
 
-    fn permit(self: &Arc<Self>, state: &QueueState, caller: Option<PrincipalId>) -> StartPermit {
-        let alone = state.active_of(caller) <= 1;
-        StartPermit { queue: Arc::clone(self), ready_left: if alone { 0 } else { READY_RESERVED } }
+    /// Lets the next one start after one has ended its start.
+    fn pass_on(&self) {
+        let mut state = self.state();
+        match state.take_next() {
+            Some((caller, next)) => {
+                // It is received: who goes away leaves the queue first, under the same lock.
+                let _ = next.send(state.grant(caller));
+            }
+            None => state.starting -= 1,
+        }
     }
 }
 
 impl QueueState {
-    fn active_of(&self, caller: Option<PrincipalId>) -> usize {
-        self.active.get(&caller).copied().unwrap_or_default()
+    /// Counts a start of the caller in its round.
+    fn grant(&mut self, caller: Caller) -> StartGrant {
+        let queue = self.callers.entry(caller).or_default();
+        self.round = self.round.max(queue.next_round);
+        queue.next_round = self.round + 1;
+        let ready_left = if queue.active <= 1 { 0 } else { READY_RESERVED };
+        self.forget_idle();
+        StartGrant { ready_left }
     }
 
-    /// The waiter of the caller with the fewest executions; of several, the one that came first.
-    fn take_next(&mut self) -> Option<Waiter> {
-        let active = self.waiting.iter().map(|waiter| self.active_of(waiter.caller));
-        let (next, _) = active.enumerate().min_by_key(|(_, active)| *active)?;
-        self.waiting.remove(next)
+    /// Forgets callers that run nothing and that no round holds back.
+    fn forget_idle(&mut self) {
+        let round = self.round;
+        self.callers.retain(|_, queue| queue.active > 0 || queue.next_round > round);
+    }
+
+    fn add(&mut self, caller: Caller) -> (u64, oneshot::Receiver<StartGrant>) {
+        let (grant, granted) = oneshot::channel();
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.callers.entry(caller).or_default().waiting.insert(ticket, grant);
+        (ticket, granted)
+    }
+
+    /// Returns whether the ticket was still waiting.
+    fn remove(&mut self, caller: Caller, ticket: u64) -> bool {
+        self.callers.get_mut(&caller).is_some_and(|queue| queue.waiting.remove(&ticket).is_some())
+    }
+
+    /// The oldest of those whose caller has not yet started one in this round; after those, the
+    /// oldest of the next round.
+    fn take_next(&mut self) -> Option<(Caller, oneshot::Sender<StartGrant>)> {
+        let waiting = self.callers.iter_mut().filter_map(|(caller, queue)| {
+            let (ticket, _) = queue.waiting.first_key_value()?;
+            Some(((queue.next_round.max(self.round), *ticket), *caller, queue))
+        });
+        let (_, caller, queue) = waiting.min_by_key(|(turn, ..)| *turn)?;
+        let (_, next) = queue.waiting.pop_first()?;
+        Some((caller, next))
     }
 }
 
 impl CountedExecution {
     /// Waits until the sandbox of this execution may start.
     pub(crate) async fn start(&self) -> StartPermit {
-        let granted = {
+        let queued = {
             let mut state = self.queue.state();
             if state.starting < self.queue.at_once {
                 state.starting += 1;
-                return self.queue.permit(&state, self.caller);
+                return self.permit(state.grant(self.caller));
             }
-            let (granted, waiting) = oneshot::channel();
-            state.waiting.push_back(Waiter { caller: self.caller, granted });
-            waiting
+            let (ticket, granted) = state.add(self.caller);
+            QueuedStart { execution: self, ticket, granted, accepted: false }
         };
-        match granted.await {
-            Ok(permit) => permit,
-            // The queue drops no sender: it hands a permit to each, and lives as long as `self`.
+        queued.permit().await
+    }
+
+    fn permit(&self, grant: StartGrant) -> StartPermit {
+        StartPermit { queue: Arc::clone(&self.queue), ready_left: grant.ready_left }
+    }
+}
+
+impl QueuedStart<'_> {
+    async fn permit(mut self) -> StartPermit {
+        match (&mut self.granted).await {
+            Ok(grant) => {
+                self.accepted = true;
+                self.execution.permit(grant)
+            }
+            // The queue drops no sender that waits, and lives as long as the execution.
             Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for QueuedStart<'_> {
+    fn drop(&mut self) {
+        let CountedExecution { queue, caller } = self.execution;
+        if !self.accepted && !queue.state().remove(*caller, self.ticket) {
+            queue.pass_on();
         }
     }
 }
@@ -111,28 +193,16 @@ impl CountedExecution {
 impl Drop for CountedExecution {
     fn drop(&mut self) {
         let mut state = self.queue.state();
-        if let Some(active) = state.active.get_mut(&self.caller) {
-            *active -= 1;
-            if *active == 0 {
-                state.active.remove(&self.caller);
-            }
+        if let Some(queue) = state.callers.get_mut(&self.caller) {
+            queue.active -= 1;
         }
+        state.forget_idle();
     }
 }
 
 impl Drop for StartPermit {
     fn drop(&mut self) {
-        let (next, permit) = {
-            let mut state = self.queue.state();
-            let Some(next) = state.take_next() else {
-                state.starting -= 1;
-                return;
-            };
-            let permit = self.queue.permit(&state, next.caller);
-            (next, permit)
-        };
-        // If that caller went away, the permit comes back and is dropped here, which passes it on.
-        let _ = next.granted.send(permit);
+        self.queue.pass_on();
     }
 }
 
@@ -152,7 +222,7 @@ mod tests {
         }
     }
 
-    fn caller(number: u128) -> Option<PrincipalId> {
+    fn caller(number: u128) -> Caller {
         Some(PrincipalId::new(Uuid::from_u128(number)))
     }
 
@@ -189,7 +259,78 @@ mod tests {
         assert_eq!(queue.state().starting, 0);
         drop(stays);
         drop((a, b, c));
-        assert!(queue.state().active.is_empty());
+        assert!(queue.state().callers.values().all(|queue| queue.active == 0));
+        drop(queue.enter(caller(4)).start().await);
+        drop(queue.enter(caller(4)).start().await);
+        assert_eq!(queue.state().callers.len(), 1, "those of an earlier round are forgotten");
+    }
+
+    #[tokio::test]
+    async fn a_permit_granted_to_a_caller_that_goes_away_unread_is_passed_on() {
+        let queue = StartQueue::new(1);
+        let [a, b, c] = [1, 2, 3].map(|it| queue.enter(caller(it)));
+        let first = a.start().await;
+        let (mut gone, mut stays): (Start<'_>, Start<'_>) =
+            (Box::pin(b.start()), Box::pin(c.start()));
+        assert!(poll(&mut gone).is_none() && poll(&mut stays).is_none());
+        drop(first);
+        assert!(poll(&mut stays).is_none(), "it is granted to the one before");
+        drop(gone);
+        drop(poll(&mut stays).expect("the permit was passed on"));
+        assert_eq!(queue.state().starting, 0);
+    }
+
+    /// A permit that is passed from one to the next by recursion overflows the stack here, which ends
+    /// the whole server.
+    #[test]
+    fn t201_a_hundred_thousand_cancelled_starts_leave_nothing_and_end_no_thread() {
+        const CANCELLED: usize = 100_000;
+        let stack = std::thread::Builder::new().stack_size(256 * 1024);
+        let thread = stack.spawn(|| {
+            let queue = StartQueue::new(1);
+            let execution = queue.enter(caller(1));
+            let mut first: Start<'_> = Box::pin(execution.start());
+            let first = poll(&mut first).expect("nothing else starts");
+            for _ in 0..CANCELLED {
+                let mut start: Start<'_> = Box::pin(execution.start());
+                assert!(poll(&mut start).is_none());
+            }
+            let left = queue.state().callers[&caller(1)].waiting.len();
+            assert_eq!(left, 0, "who goes away leaves the queue");
+            let all: Vec<_> = (0..CANCELLED).map(|_| execution.start()).collect();
+            let mut all: Vec<_> = all.into_iter().map(|it| Box::pin(it) as Start<'_>).collect();
+            assert!(all.iter_mut().all(|start| poll(start).is_none()));
+            drop(first);
+            all.into_iter().for_each(drop);
+            assert_eq!(queue.state().starting, 0);
+            assert!(queue.state().callers[&caller(1)].waiting.is_empty());
+        });
+        thread.unwrap().join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn t201_a_caller_with_many_executions_gets_every_other_start_beside_one_with_few() {
+        let queue = StartQueue::new(1);
+        let asleep: Vec<_> = (0..10).map(|_| queue.enter(caller(1))).collect();
+        drop(asleep[0].start().await);
+        let mut running = queue.enter(caller(2)).start().await;
+        let mut start: Start<'_> = Box::pin(asleep[0].start());
+        assert!(poll(&mut start).is_none());
+        let mut before = 0;
+        // The other one has a single execution at any time, and always a next one.
+        let permit = loop {
+            let next = queue.enter(caller(2));
+            let mut other: Start<'_> = Box::pin(next.start());
+            assert!(poll(&mut other).is_none());
+            drop(running);
+            if let Some(permit) = poll(&mut start) {
+                break permit;
+            }
+            before += 1;
+            running = poll(&mut other).expect("one of the two is granted");
+        };
+        assert!(before <= 1, "{before} of the other started first");
+        drop(permit);
     }
 
     #[tokio::test]
