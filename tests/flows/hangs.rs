@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
-use types::{LimitsRequest, OutputStream, SandboxId};
+use types::{ExecutionStatus, LimitsRequest, OutputStream, SandboxId};
 
 /// Longer than any answer takes here, and shorter than for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -187,6 +187,41 @@ async fn alone_a_zygote_that_hangs() {
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     // The twin: what was forked from it lives on.
     assert_eq!(says(&engine, session, "print(kept)").await, "1\n");
+}
+
+#[test]
+fn t202_a_session_run_that_waits_for_a_new_sandbox_ends_when_it_is_cancelled() {
+    harness::in_a_process_of_its_own("hangs::alone_a_cancelled_wait");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "stops what this program started; t202_a_session_run_that_... runs it"]
+async fn alone_a_cancelled_wait() {
+    let engine = Engine::start(harness::config());
+    let session = open(&engine, "bare").await;
+    // Its sandbox is gone: the next run needs a new one.
+    assert_eq!(run_in(&engine, session, "import os\nos.kill(os.getpid(), 9)").await.generation, 2);
+    let [hung] = zygotes()[..] else { panic!("{:?}", zygotes()) };
+    stop(hung);
+    let asked = (0..12).map(|_| {
+        let engine = Arc::clone(&engine);
+        tokio::spawn(async move { fresh(&engine, "print(6 * 7)").await })
+    });
+    let asked: Vec<_> = asked.collect();
+    let waiting = {
+        let engine = Arc::clone(&engine);
+        tokio::spawn(async move { run_in(&engine, session, "print(1)").await })
+    };
+    wait::until("the run is cancelled", async || engine.interrupt(session).unwrap()).await;
+    let cancelled = timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    assert_eq!(cancelled.status, ExecutionStatus::Cancelled, "{cancelled:?}");
+    assert!(!has_ended(hung), "it ended only when the starts went on");
+    assert!(asked.iter().any(|asked| !asked.is_finished()), "nobody had to wait");
+    // The twin: who was not cancelled is served by the next zygote.
+    for answer in asked {
+        assert_eq!(answer.await.unwrap(), "42\n");
+    }
+    assert_eq!(says(&engine, session, "print(2)").await, "2\n");
 }
 
 #[test]

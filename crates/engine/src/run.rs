@@ -206,7 +206,13 @@ impl Admitted {
     /// command uses from now on. Absent for a fresh sandbox.
     pub async fn directory_digest(&mut self) -> Result<Option<String>, Error> {
         let ExecutionTarget::Session(lease) = &mut self.target else { return Ok(None) };
-        let handle = lease.take_sandbox(&self.engine).await?;
+        let handle = tokio::select! {
+            biased;
+            () = self.command.command.stop.requested() => {
+                return Err(Error::new(ErrorCode::Cancelled, "the execution was cancelled before it started"));
+            }
+            taken = lease.take_sandbox(&self.engine) => taken?,
+        };
         let files = handle.sandbox.directory();
         lease.return_sandbox(handle);
         let files = files.map_err(|error| directory_error(&error))?;
@@ -283,7 +289,14 @@ impl AdmittedCommand {
         sink: EventSink<'_>,
         value_room: &ValueRoom,
     ) -> Result<FinishedExecution, Error> {
-        let mut handle = lease.take_sandbox(engine).await?;
+        let taken = tokio::select! {
+            biased;
+            // If its sandbox died, a new one waits for its turn to start.
+            () = self.command.stop.requested() => None,
+            taken = lease.take_sandbox(engine) => Some(taken),
+        };
+        let Some(taken) = taken else { return Ok(self.cancelled_before_start(sink).finished) };
+        let mut handle = taken?;
         let inputs = RunInputs {
             number: lease.count_execution(),
             installer: engine.package_installer(&lease, &handle),
