@@ -453,10 +453,8 @@ impl ValueChecker {
             }
             Keyword::AnyOf(schemas) => self.check_branches(schemas, value, evaluated, false),
             Keyword::OneOf(schemas) => self.check_branches(schemas, value, evaluated, true),
-            Keyword::Not(schema) => {
-                if self.attempt(schema, value).0.is_empty() {
-                    self.add("must not match the schema in \"not\"".to_owned());
-                }
+            Keyword::Not(schema) if self.attempt(schema, value).0.is_empty() => {
+                self.add("must not match the schema in \"not\"".to_owned());
             }
             Keyword::Conditional { condition, then, otherwise } => {
                 let (mismatches, inner) = self.attempt(condition, value);
