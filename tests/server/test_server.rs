@@ -8,7 +8,7 @@
 )]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
-use crate::harness;
+use crate::harness::{self, wait_blocking};
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
@@ -123,12 +123,22 @@ impl World {
         self.owner = Api::new(&address, &self.owner.key);
     }
 
-    /// A start on the same data that must fail: its exit code, and what it has logged.
+    /// A start on the same data that must fail: its exit code, and what it has logged. A server that
+    /// starts nevertheless is ended, and fails the test.
     pub fn refused_start(&self) -> (Option<i32>, String) {
-        let output = harness::belljar(&["serve", "--listen", ANYWHERE, "--environment", "bare"])
+        let mut start = harness::belljar(&["serve", "--listen", ANYWHERE, "--environment", "bare"])
             .env("BELLJAR_RECORDS", self.data.path())
-            .output()
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
             .unwrap();
+        let has_ended = || start.try_wait().unwrap().is_some();
+        let is_refused = wait_blocking::soon(wait_blocking::PATIENCE, has_ended);
+        if !is_refused {
+            start.kill().unwrap();
+        }
+        let output = start.wait_with_output().unwrap();
+        assert!(is_refused, "the start is not refused: {}", harness::stderr(&output));
         (output.status.code(), harness::stderr(&output))
     }
 

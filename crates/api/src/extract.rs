@@ -436,6 +436,17 @@ mod tests {
         assert!(from_json::<Outer>(deep(1_000_000).as_bytes()).is_err());
     }
 
+    #[tokio::test]
+    async fn t108_a_large_body_is_parsed_off_the_serving_thread_and_a_small_one_in_place() {
+        let here = std::thread::current().id();
+        let parsed_on = async |bytes: usize| {
+            let reader = |_: &[u8]| Ok(std::thread::current().id());
+            parse_off_thread(vec![b' '; bytes], reader).await.unwrap()
+        };
+        assert_ne!(parsed_on(SMALL_BYTES_MAX + 1).await, here);
+        assert_eq!(parsed_on(SMALL_BYTES_MAX).await, here);
+    }
+
     #[test]
     fn t108_a_body_of_many_values_is_refused_before_they_are_made_and_a_long_text_is_not() {
         let body = |any: &str| format!(r#"{{"inner": {{"number": 1}}, "any": {any}}}"#);

@@ -471,6 +471,9 @@ mod tests {
         }
     }
 
+    /// Longer than anything here takes, and shorter than for ever.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     /// A channel with a frame on it that holds so many numbers.
     fn channel_with(numbers: usize) -> (ControlChannel, JoinHandle<StdUnixStream>) {
         let (ours, mut theirs) = StdUnixStream::pair().unwrap();
@@ -494,11 +497,13 @@ mod tests {
         let others = Arc::clone(&LARGE_READS).acquire_many_owned(permits).await.unwrap();
         let (mut large, sent_large) = channel_with(100_000);
         let (mut ordinary, sent_ordinary) = channel_with(5_000);
-        let value = ordinary.receive_frame().await.unwrap();
+        let value = timeout(PATIENCE, ordinary.receive_frame()).await;
+        let value = value.expect("an ordinary value waits behind large frames").unwrap();
         assert!(matches!(value, Some(RunnerEvent::Done(_))), "{value:?}");
         // The large one waits, however often its receiver is woken, and its wait is told.
-        let mut told = Duration::ZERO;
+        let (mut told, began) = (Duration::ZERO, Instant::now());
         while told < Duration::from_millis(20) {
+            assert!(began.elapsed() < PATIENCE, "its wait is not told");
             let received = timeout(Duration::from_millis(1), large.receive_frame()).await;
             assert!(received.is_err(), "{received:?}");
             told += large.take_queue_wait();
@@ -527,7 +532,7 @@ mod tests {
             std::io::Write::write_all(&mut theirs, &bytes).unwrap();
             theirs
         });
-        let received = timeout(Duration::from_secs(60), channel.receive_frame()).await;
+        let received = timeout(PATIENCE, channel.receive_frame()).await;
         let received = received.expect("it waits behind the others").unwrap();
         let refused = matches!(received, Some(RunnerEvent::Done(RunnerOutcome::NotJson(_))));
         assert!(refused, "{received:?}");

@@ -295,3 +295,21 @@ impl<'a> ExecutionMeter<'a> {
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t164_the_clock_stands_still_while_a_message_waits_and_no_longer_than_its_bound() {
+        let (stopper, room, mut sink) = (StopHandle::default(), ValueRoom::default(), |_| {});
+        let (limits, before) = (Limits::DEFAULT, UsageReading::default());
+        let mut run = ExecutionMeter::new(&limits, &stopper, &mut sink, &room, before);
+        let deadline = run.deadline;
+        run.extend_for_queue(Duration::from_secs(1));
+        assert_eq!(run.deadline, deadline + Duration::from_secs(1));
+        run.extend_for_queue(QUEUE_WAIT_MAX);
+        run.extend_for_queue(QUEUE_WAIT_MAX);
+        assert_eq!(run.deadline, deadline + QUEUE_WAIT_MAX, "code that sends gains no more time");
+    }
+}

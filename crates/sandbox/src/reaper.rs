@@ -215,6 +215,15 @@ mod tests {
         rustix::pipe::pipe().unwrap()
     }
 
+    /// Waits until the end of an init is told, and fails where that never is.
+    fn wait_told(gone: oneshot::Receiver<()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let told = runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(60), gone).await.expect("it is not told")
+        });
+        told.unwrap();
+    }
+
     fn remains(init: OwnedFd, gone: Option<oneshot::Sender<()>>) -> ExitedSandbox {
         ExitedSandbox { init, cgroup: None, slot: Slots::new(1).take().unwrap(), on_exit: gone }
     }
@@ -233,11 +242,11 @@ mod tests {
         let (sender, gone) = oneshot::channel();
         reaper.reap(remains(quick, Some(sender)));
         rustix::io::write(&end, b"x").unwrap();
-        gone.blocking_recv().unwrap();
+        wait_told(gone);
         for (end, mut gone) in slow {
             assert_eq!(gone.try_recv(), Err(oneshot::error::TryRecvError::Empty));
             rustix::io::write(&end, b"x").unwrap();
-            gone.blocking_recv().unwrap();
+            wait_told(gone);
         }
     }
 

@@ -166,13 +166,18 @@ async fn t119_a_tail_that_was_cut_off_is_missed_though_the_head_was_set_back() {
         (5, ChainBreak::UnsignedHead),
         "the beginning is not forgotten by hand"
     );
-    // The server does not go on from such a log, and does go on from one that is whole.
-    for (sql, starts) in [(CUT, false), ("SELECT 1", true)] {
-        let world = written().await;
-        let database = world.data.path().join("db/belljar.sqlite3");
-        Connection::open(database).unwrap().execute_batch(sql).unwrap();
-        drop(world.db);
-        assert_eq!(Database::open(world.data.path()).is_ok(), starts, "{sql}");
+    // The server does not go on from such a log, also where the signature alone tells that it is one,
+    // and does go on from one that is whole.
+    let without_mark = &["audit.head"][..];
+    for (sql, files, starts) in [
+        (CUT, &[][..], false),
+        (CUT, without_mark, false),
+        ("SELECT 1", &[][..], true),
+        ("SELECT 1", without_mark, true),
+    ] {
+        let World { data, db, .. } = stripped(sql, files).await;
+        drop(db);
+        assert_eq!(Database::open(data.path()).is_ok(), starts, "{sql} {files:?}");
     }
 }
 
