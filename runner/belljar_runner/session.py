@@ -66,7 +66,7 @@ def serve(session: Session) -> NoReturn:
         session.channel.send(utf8(encode({"ev": "ready", "reseeded": reseeded})))
         session.loop()
     except BaseException as problem:
-        _exit_with(CHANNEL_LOST, f"the kernel cannot go on: {problem!r}")
+        _exit_with(CHANNEL_LOST, f"the runner cannot go on: {problem!r}")
     _exit(0)
 
 

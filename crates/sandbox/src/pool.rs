@@ -126,7 +126,7 @@ impl Pool {
         if state.sandboxes.len() > left { state.sandboxes.pop_front() } else { None }
     }
 
-    /// A sandbox that is born now.
+    /// Spawns a sandbox instead of taking a prepared one.
     pub async fn spawn(self: &Arc<Self>, limits: &Limits) -> Result<Sandbox, SpawnError> {
         self.spawn_with_volumes(limits, &[]).await
     }
@@ -143,7 +143,7 @@ impl Pool {
             // Its zygote or its warden has ended, or hung and was ended. No code was sent there, so that
             // nothing runs twice.
             Err(_) if host.is_gone() => self.zygote_host().await?.spawn(limits, volumes).await,
-            born => born,
+            spawned => spawned,
         }
     }
 
@@ -174,10 +174,10 @@ impl Pool {
             let pool = Arc::clone(self);
             tokio::spawn(async move {
                 tokio::time::sleep(REFILL_DELAY).await;
-                let born = pool.spawn_warm().await;
+                let spawned = pool.spawn_warm().await;
                 let mut waiting = pool.state();
                 waiting.starting -= 1;
-                waiting.sandboxes.extend(born);
+                waiting.sandboxes.extend(spawned);
             });
         }
     }
