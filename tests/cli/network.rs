@@ -145,7 +145,11 @@ async fn an_integration_is_filled_emptied_switched_and_deleted() {
     assert_eq!(shown().await["enabled"], false);
     answer(api, &["network", "integration", "rm", "to_hub"]).await;
     failure(api, 1, &["network", "integration", "show", "to_hub"]).await;
-    assert!(failure(api, 1, &["network", "integration", "rm", "internet"]).await.contains("stays"));
+    assert!(
+        failure(api, 1, &["network", "integration", "rm", "internet"])
+            .await
+            .contains("cannot be deleted")
+    );
 }
 
 #[test]

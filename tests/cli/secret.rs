@@ -71,7 +71,7 @@ async fn a_secret_is_set_listed_shown_replaced_and_removed() {
     let header = ["shop", "--header", "api.example.com:8443:X-Api-Key", "--prefix", "Bearer "];
     assert!(set(api, &header, CANARY).contains("x-api-key at api.example.com:8443"));
     assert_eq!(shown(api, "shop")["inject"]["header"]["prefix"], "Bearer ");
-    assert!(set(api, &["PIN"], "1234").contains("not taken out"));
+    assert!(set(api, &["PIN"], "1234").contains("is not redacted"));
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!("{CANARY}\n")).unwrap();
     set(api, &["MINE", "--mine", "--file", file.path().to_str().unwrap()], "");
@@ -121,6 +121,9 @@ async fn a_prompt_shows_nothing_of_what_is_typed() {
     let typed = type_at(&world.owner, &["sk-12é", "x", "\x7f\x7f", "\r"]);
     let screen = stdout(&typed);
     assert_eq!(typed.status.code(), Some(0), "{screen}");
-    assert!(screen.contains("stored secret TOKEN") && screen.contains("not taken out"), "{screen}");
+    assert!(
+        screen.contains("stored secret TOKEN") && screen.contains("is not redacted"),
+        "{screen}"
+    );
     assert!(!screen.contains("sk-12") && !screen.contains('é'), "{screen}");
 }

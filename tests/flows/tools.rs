@@ -716,7 +716,11 @@ async fn a_large_value_is_delivered_whole_with_its_size_and_a_word_of_advice() {
     assert_eq!(warning.code, "value.large");
     let bytes = format!("{} bytes", value.to_string().len());
     assert!(warning.message.contains(&bytes), "{}", warning.message);
-    assert!(warning.message.contains("return the values that are needed"), "{}", warning.message);
+    assert!(
+        warning.message.contains("return only the values that are needed"),
+        "{}",
+        warning.message
+    );
     assert!(called(&engine, code, json!({"n": 10})).await.warnings.is_empty());
 }
 

@@ -62,18 +62,18 @@ fn a_failure_is_a_result_with_its_class_its_message_and_its_traceback() {
 fn bad_arguments_are_errors_of_the_tool_that_name_the_argument() {
     let mut client = Stdio::start(&[]);
     for (arguments, named) in [
-        (json!({}), "\"code\""),
-        (json!({"code": null}), "\"code\""),
-        (json!({"code": 7}), "\"code\""),
+        (json!({}), "Missing required argument 'code'"),
+        (json!({"code": null}), "Missing required argument 'code'"),
+        (json!({"code": 7}), "'/code'"),
         (json!({"code": "  "}), "\"code\""),
-        (json!({"code": "1", "files": "http://x/a.csv"}), "\"files\""),
+        (json!({"code": "1", "files": "http://x/a.csv"}), "'/files'"),
         (json!({"code": "1", "files": ["a.csv"]}), "files[0]"),
-        (json!({"code": "1", "files": [7]}), "invalid type"),
+        (json!({"code": "1", "files": [7]}), "'/files/0'"),
         (json!({"code": "1", "files": ["http://127.0.0.1:9/a.csv"]}), "http://127.0.0.1:9/a.csv"),
         (json!({"code": "1", "files": ["https://example.org/a.PDF?x=1"]}), "PDF is not supported"),
         (json!({"code": "1", "session": "nope"}), "\"session\""),
-        (json!({"code": "1", "agent_id": "me"}), "\"agent_id\""),
-        (json!({"code": "1", "timeout": "long"}), "\"timeout\""),
+        (json!({"code": "1", "agent_id": "me"}), "'agent_id'"),
+        (json!({"code": "1", "timeout": "long"}), "'/timeout'"),
     ] {
         let result = client.call("execute_python", arguments.clone());
         let error = &told(&result)["error"];
@@ -251,7 +251,7 @@ fn long_output_says_what_is_left_out_and_a_crash_is_the_codes_own() {
     };
     let ended = keep(&mut client, "import os\nos.kill(os.getpid(), 9)");
     let said = ended["logs"].to_string();
-    assert!(said.contains("warning: the interpreter has ended"), "{ended}");
+    assert!(said.contains("warning: the interpreter has exited"), "{ended}");
     assert_eq!(keep(&mut client, "1")["result"], 1);
 }
 

@@ -335,7 +335,7 @@ async fn hosts_that_lie_hang_or_send_elsewhere_end_in_clear_errors_and_get_no_cr
         assert!(metadata.to_string().contains("169.254.169.254"), "{metadata}");
         let plain = outcome("redirect to plain");
         assert_eq!(plain["status"], 403, "{plain}");
-        assert!(plain["text"].as_str().unwrap().contains("https and nothing else"), "{plain}");
+        assert!(plain["text"].as_str().unwrap().contains("only over https"), "{plain}");
     }
     let plain = setting.reached("shop.test").into_iter().find(|it| it.path == "/plain");
     assert!(plain.is_none(), "{plain:?}");

@@ -74,7 +74,7 @@ async fn t125_the_log_is_json_from_the_first_line_to_the_last_also_of_a_start_th
     // An environment that has to be built first, which is told step by step.
     let mut world = World::with_own_environments().await;
     let log = world.log();
-    assert!(log.contains("an environment is being built"), "{log}");
+    assert!(log.contains("building an environment"), "{log}");
     let (code, refused) = world.refused_start();
     assert_eq!(code, Some(125), "two servers never share records");
     assert!(refused.contains("in use by another server"), "{refused}");

@@ -74,7 +74,7 @@ async fn a_secret_is_kept_shown_without_its_value_changed_and_deleted() {
         let short = owner.post("/v1/secrets", short).await;
         assert_eq!(short["warnings"][0]["code"], "secret.not_redacted");
         let said = short["warnings"][0]["message"].as_str().unwrap();
-        assert!(said.contains("what its host answers"), "{said}");
+        assert!(said.contains("responses of its host"), "{said}");
         let longer = Some(json!({"value": "pin-1234"}));
         let (_, longer) = owner.call("PUT", &format!("{}/value", at(&short)), longer).await;
         assert_eq!(longer["warnings"], Value::Null);

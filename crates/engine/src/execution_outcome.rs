@@ -396,8 +396,17 @@ fn death_outcome(
                 ErrorCode::SandboxCrashed,
                 format!("the interpreter was killed by signal {signal} ({})", signal_name(signal)),
             )
-            .hint("native code crashed; the next execution gets a new interpreter"),
+            .hint(signal_hint(signal)),
         ),
+    }
+}
+
+fn signal_hint(signal: i32) -> &'static str {
+    match signal {
+        4 | 6 | 7 | 8 | 11 => "native code crashed; the next execution gets a new interpreter",
+        _ => {
+            "code inside sent the signal, or the machine ran out of memory; the next execution gets a new interpreter"
+        }
     }
 }
 

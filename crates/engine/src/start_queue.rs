@@ -1,7 +1,7 @@
 //! Decides which sandbox starts next. Starting one takes milliseconds of CPU: if every request
 //! started its own at once, a caller with many requests would slow down each start of the others by
 //! their number. Few start at once, and the callers that wait take turns in rounds: each starts one in
-//! a round, so nobody waits for more than one start of each other caller.
+//! a round, so a start waits for at most one start of each other caller.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;

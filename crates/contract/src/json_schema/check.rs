@@ -128,7 +128,7 @@ impl ValueChecker {
             self.spend(1);
             match (keyword, value) {
                 (Keyword::Type(names), _) => {
-                    // What else is wrong with a value of another type helps nobody.
+                    // Further mismatches of a value of the wrong type do not help to fix it.
                     if !self.check_type(names, value) {
                         break;
                     }
