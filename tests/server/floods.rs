@@ -1,7 +1,7 @@
 //! Clients that send too much, too many or never enough: they are refused with a reason, and nobody else waits.
 
 use crate::harness::wait;
-use crate::raw::{Answer, Kept, authority, connect, request, send};
+use crate::raw::{Answer, Kept, authority, connect, frame, request, send};
 use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -262,11 +262,6 @@ async fn t107_more_secrets_than_a_sandbox_may_have_are_refused_with_their_number
     assert!(refused["detail"].as_str().unwrap().contains("at most 256"), "{refused}");
     world.owner.delete(&format!("/v1/secrets/{}", last["id"].as_str().unwrap())).await;
     assert_eq!(world.owner.execute("1").await["value"], 1);
-}
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
 /// `GET /healthz`, as HTTP/2 packs it.

@@ -87,3 +87,9 @@ impl Kept {
         (status, serde_json::from_slice(&body).unwrap())
     }
 }
+
+/// A frame of HTTP/2.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}

@@ -6,7 +6,8 @@
 
 use super::metrics::HttpMetrics;
 use super::problem::Problem;
-use super::rate_limit::{Admission, hold_until_sent};
+use super::rate_limit::{Admission, BodyKind, BodyMemoryPermit};
+use super::response_body::hold_until_sent;
 use super::{AppState, ProtectedResource, extract, sse, unread_body};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, ORIGIN, WWW_AUTHENTICATE};
@@ -183,8 +184,13 @@ async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> 
             Err(refused) => return Problem::from(refused).into_response(),
         }
     }
-    let charge =
-        Arc::new(app.rate_limiter.body_permit(caller.rate_limits().subject, caller.workspace()));
+    let (subject, workspace) = (caller.rate_limits().subject, caller.workspace());
+    let unread = app.rate_limiter.body_permit(BodyKind::Response, subject, workspace);
+    if let Err(error) = unread.add(0) {
+        return Problem::from(error).into_response();
+    }
+    let charge = Arc::new(app.rate_limiter.body_permit(BodyKind::Request, subject, workspace));
+    let is_safe = request.method().is_safe();
     let caller = RequestCaller { caller: Arc::new(caller), permit: Some(Arc::new(permit)) };
     request.extensions_mut().insert(caller.clone());
     request.extensions_mut().insert(Arc::clone(&charge));
@@ -195,8 +201,32 @@ async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> 
     {
         response = problem.while_stopping().into_response();
     }
+    let response = match count_response(&unread, &response, is_safe) {
+        Ok(()) => response,
+        Err(error) => Problem::from(error).into_response(),
+    };
     let permit = caller.permit.clone();
-    hold_until_sent(sse::until_key_revoked(response, app, caller), permit)
+    hold_until_sent(sse::until_key_revoked(response, app, caller), (permit, unread))
+}
+
+/// Counts a large response until the client has read it. The response to a request that may have
+/// changed something is sent in any case; the next request of the key is then refused.
+fn count_response(
+    unread: &BodyMemoryPermit,
+    response: &Response,
+    is_safe: bool,
+) -> Result<(), Error> {
+    // A stream takes its memory from the budget of its execution.
+    let bytes = response.body().size_hint().exact().unwrap_or_default();
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    match bytes > extract::SMALL_BYTES_MAX {
+        false => Ok(()),
+        true if is_safe => unread.add(bytes),
+        true => {
+            unread.add_unchecked(bytes);
+            Ok(())
+        }
+    }
 }
 
 /// Whether the body is known to be small. The server reads other bodies only for callers with some

@@ -24,6 +24,7 @@ mod record_response;
 #[cfg(test)]
 #[path = "../../../tests/harness/reference.rs"]
 mod reference;
+mod response_body;
 mod routes;
 mod sse;
 mod trace_format;

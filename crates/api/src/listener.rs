@@ -5,7 +5,7 @@
 //! other resource.
 
 use super::idle_connections::IdleConnections;
-use super::rate_limit::hold_until_sent;
+use super::response_body::ConnectionUse;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
@@ -20,6 +20,7 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -29,8 +30,11 @@ use tower::{ServiceExt, service_fn};
 const CONNECTIONS_MAX: usize = 4_096;
 /// A working client sends its headers at once, and its next request soon after a response.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that reads nothing of its response for this long will not read the rest.
+/// A peer that acknowledges nothing for this long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// A client that takes nothing of one of its responses for this long will not read the rest. Longer
+/// than a pause of a program between two parts of a stream.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(300);
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Streams of one HTTP/2 connection. Each can be a running execution.
@@ -57,15 +61,16 @@ pub async fn serve(
             accepted = accept(&listener, &room, &silence) => accepted,
             () = &mut stop => break,
         };
-        let (uses, used) = watch::channel(0);
-        let connection = builder.serve_connection(TokioIo::new(stream), service(&router, uses));
+        let (requests, in_flight) = ConnectionUse::new();
+        let served = service(&router, Arc::clone(&requests));
+        let connection = builder.serve_connection(TokioIo::new(stream), served);
         let connection = graceful.watch(connection.into_owned());
         let silence = Arc::clone(&silence);
         tokio::spawn(async move {
             tokio::select! {
                 // Connection errors are the client's concern; the request log has what was done.
                 _ = connection => {}
-                () = until_idle(used, &silence, from) => {}
+                () = until_unused(&requests, in_flight, &silence, from) => {}
             }
             drop(place);
         });
@@ -115,11 +120,10 @@ fn builder() -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// Wraps the router to count the requests in flight of one connection, each from its headers to the
-/// last byte of its response.
+/// Wraps the router to count the requests in flight of one connection.
 fn service(
     router: &Router,
-    uses: watch::Sender<usize>,
+    requests: Arc<ConnectionUse>,
 ) -> TowerToHyperService<
     impl tower::Service<
         Request<Incoming>,
@@ -130,50 +134,43 @@ fn service(
     + Send
     + 'static,
 > {
-    let (router, uses) = (router.clone(), Arc::new(uses));
+    let (router, numbers) = (router.clone(), Arc::new(AtomicU64::new(0)));
     TowerToHyperService::new(service_fn(move |request: Request<Incoming>| {
-        let begun = InFlightRequest::begin(&uses);
+        let begun = requests.begin(numbers.fetch_add(1, Ordering::Relaxed));
         let answer = router.clone().oneshot(request.map(Body::new));
-        async move { answer.await.map(|answer| hold_until_sent(answer, begun)) }
+        async move { answer.await.map(|answer| begun.respond(answer)) }
     }))
 }
 
-/// One request in flight; dropping it ends the count.
-struct InFlightRequest(Arc<watch::Sender<usize>>);
-
-impl InFlightRequest {
-    fn begin(uses: &Arc<watch::Sender<usize>>) -> Self {
-        uses.send_modify(|count| *count += 1);
-        Self(Arc::clone(uses))
-    }
-}
-
-impl Drop for InFlightRequest {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
-    }
-}
-
-/// Returns when no request was in flight for [`IDLE_TIMEOUT`], or earlier if the connection is
-/// evicted.
-async fn until_idle(
-    mut uses: watch::Receiver<usize>,
+/// Returns when no request was in flight for [`IDLE_TIMEOUT`], when a response was left unread for
+/// [`UNREAD_TIMEOUT`], or earlier if the idle connection is evicted.
+async fn until_unused(
+    requests: &ConnectionUse,
+    mut in_flight: watch::Receiver<u64>,
     silence: &Arc<IdleConnections>,
     from: IpAddr,
 ) {
     loop {
-        if *uses.borrow_and_update() > 0 {
-            if uses.changed().await.is_err() {
-                return;
+        if *in_flight.borrow_and_update() > 0 {
+            tokio::select! {
+                changed = in_flight.changed() => if changed.is_err() { return },
+                () = until_unread(requests) => return,
             }
             continue;
         }
         let silent = silence.register(from);
         tokio::select! {
-            changed = uses.changed() => if changed.is_err() { return },
+            changed = in_flight.changed() => if changed.is_err() { return },
             () = silent.evicted() => return,
             () = tokio::time::sleep(IDLE_TIMEOUT) => return,
         }
+    }
+}
+
+/// Returns when the client has taken nothing of some response for [`UNREAD_TIMEOUT`].
+async fn until_unread(requests: &ConnectionUse) {
+    while !requests.has_unread_for(UNREAD_TIMEOUT) {
+        tokio::time::sleep(IDLE_TIMEOUT).await;
     }
 }
 

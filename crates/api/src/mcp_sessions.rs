@@ -2,7 +2,8 @@
 
 use super::extract;
 use super::problem::Problem;
-use super::rate_limit::{BodyMemoryPermit, hold_until_sent};
+use super::rate_limit::BodyMemoryPermit;
+use super::response_body::hold_until_sent;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};

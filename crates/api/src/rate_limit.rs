@@ -2,22 +2,18 @@
 //! that it created for its own principal, or of one principal with access tokens.
 
 use super::extract::SMALL_BYTES_MAX;
-use axum::body::Body;
-use axum::response::Response;
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use service::{RateLimitSubject, RateLimits};
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use types::{Error, ErrorCode, WorkspaceId};
 
 /// A burst may use as many requests as this time allows.
 const BURST: Duration = Duration::from_secs(2);
 /// Bytes of request bodies in memory at once, per key and in total: eight of the largest bodies,
-/// and as much as a small server can spare.
+/// and as much as a small server can spare. Responses that clients have not read have the same
+/// limits, of their own.
 const BODY_BYTES_PER_KEY_MAX: usize = 64 * 1024 * 1024;
 const BODY_BYTES_TOTAL_MAX: usize = 256 * 1024 * 1024;
 /// A workspace may use this fraction (one half) of the bytes that all other workspaces leave free,
@@ -40,10 +36,11 @@ pub struct RequestLimits {
 pub(crate) struct RateLimiter {
     defaults: RequestLimits,
     buckets: Arc<Mutex<HashMap<RateLimitSubject, TokenBucket>>>,
-    bodies: Arc<Mutex<BodyMemory>>,
+    request_bodies: Arc<Mutex<BodyMemory>>,
+    response_bodies: Arc<Mutex<BodyMemory>>,
 }
 
-/// Bytes of request bodies in memory.
+/// Bytes of request bodies, or of response bodies, in memory.
 #[derive(Debug, Default)]
 struct BodyMemory {
     total: usize,
@@ -83,10 +80,30 @@ impl BodyMemory {
     }
 }
 
-/// Bytes of one request's body. Held until the response, since the code and arguments parsed from
-/// it stay in memory as long.
+/// Which bodies a permit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyKind {
+    Request,
+    Response,
+}
+
+impl BodyKind {
+    /// What the sum of these bodies is called in an error, and how it becomes smaller.
+    fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Request => {
+                ("concurrent request bodies", "wait until one of its requests has ended")
+            }
+            Self::Response => ("unread responses", "read them, or close their connections"),
+        }
+    }
+}
+
+/// Bytes of one body. That of a request is held until the response, since the code and arguments
+/// parsed from it stay in memory as long; that of a response until the client has read it.
 #[derive(Debug)]
 pub(crate) struct BodyMemoryPermit {
+    kind: BodyKind,
     key: RateLimitSubject,
     workspace: WorkspaceId,
     bytes: AtomicUsize,
@@ -129,25 +146,31 @@ impl Drop for RequestPermit {
 
 impl RateLimiter {
     pub(crate) fn new(usual: RequestLimits) -> Self {
-        Self { defaults: usual, buckets: Arc::default(), bodies: Arc::default() }
+        Self {
+            defaults: usual,
+            buckets: Arc::default(),
+            request_bodies: Arc::default(),
+            response_bodies: Arc::default(),
+        }
     }
 
     pub(crate) fn mcp_sessions(&self) -> usize {
         self.defaults.mcp_sessions
     }
 
-    /// Starts counting the body of a request of this key.
+    /// Starts counting the body of a request or a response of this key.
     pub(crate) fn body_permit(
         &self,
+        kind: BodyKind,
         key: RateLimitSubject,
         workspace: WorkspaceId,
     ) -> BodyMemoryPermit {
-        BodyMemoryPermit {
-            key,
-            workspace,
-            bytes: AtomicUsize::new(0),
-            bodies: Arc::clone(&self.bodies),
-        }
+        let bodies = match kind {
+            BodyKind::Request => &self.request_bodies,
+            BodyKind::Response => &self.response_bodies,
+        };
+        let (bytes, bodies) = (AtomicUsize::new(0), Arc::clone(bodies));
+        BodyMemoryPermit { kind, key, workspace, bytes, bodies }
     }
 
     pub(crate) fn admit(&self, key: RateLimits, now: Instant) -> Admission {
@@ -188,33 +211,40 @@ impl RateLimiter {
 }
 
 impl BodyMemoryPermit {
-    /// Adds bytes that were read, or fails if they exceed a limit.
+    /// Adds bytes of the body, or fails if they exceed a limit.
     pub(crate) fn add(&self, bytes: usize) -> Result<(), Error> {
         let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_key = bodies.of_key(self.key) + bytes;
-        if of_key > BODY_BYTES_PER_KEY_MAX {
-            let message = format!(
-                "concurrent request bodies of this key exceed {BODY_BYTES_PER_KEY_MAX} bytes"
-            );
-            return Err(Error::new(ErrorCode::RateExceeded, message)
-                .hint("wait until one of its requests has ended"));
+        let (counted, remedy) = self.kind.texts();
+        if bodies.of_key(self.key) + bytes > BODY_BYTES_PER_KEY_MAX {
+            let message = format!("{counted} of this key exceed {BODY_BYTES_PER_KEY_MAX} bytes");
+            return Err(Error::new(ErrorCode::RateExceeded, message).hint(remedy));
         }
-        // Small requests always pass: one workspace must not block all others.
+        // Small bodies always pass: one workspace must not block all others.
         let is_small = self.bytes.load(Ordering::Relaxed) + bytes <= SMALL_BYTES_MAX;
-        let of_workspace = bodies.of_workspace(self.workspace) + bytes;
         let most = bodies.workspace_max(self.workspace);
-        if !is_small && of_workspace > most {
+        if !is_small && bodies.of_workspace(self.workspace) + bytes > most {
             let message = format!(
-                "concurrent request bodies of this workspace exceed {most} bytes, its share of the \
-                 free memory"
+                "{counted} of this workspace exceed {most} bytes, its share of the free memory"
             );
             return Err(Error::new(ErrorCode::CapacityExhausted, message)
                 .hint("retry after the seconds in the header Retry-After"));
         }
+        self.count(&mut bodies, bytes);
+        Ok(())
+    }
+
+    /// Adds bytes of a body that must be sent in any case, since its request has had an effect.
+    pub(crate) fn add_unchecked(&self, bytes: usize) {
+        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        self.count(&mut bodies, bytes);
+    }
+
+    fn count(&self, bodies: &mut BodyMemory, bytes: usize) {
         bodies.total += bytes;
+        let of_key = bodies.of_key(self.key) + bytes;
+        let of_workspace = bodies.of_workspace(self.workspace) + bytes;
         bodies.set(self.key, of_key, self.workspace, of_workspace);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Releases the bytes of a body that is no longer in memory.
@@ -231,36 +261,6 @@ impl BodyMemoryPermit {
 impl Drop for BodyMemoryPermit {
     fn drop(&mut self) {
         self.give_back();
-    }
-}
-
-/// Keeps the guard until the last byte of the response: a stream counts as in flight until then.
-pub(crate) fn hold_until_sent<T: Send + Unpin + 'static>(response: Response, guard: T) -> Response {
-    response.map(|body| Body::new(GuardedBody { body, _guard: guard }))
-}
-
-struct GuardedBody<T> {
-    body: Body,
-    _guard: T,
-}
-
-impl<T: Unpin> HttpBody for GuardedBody<T> {
-    type Data = <Body as HttpBody>::Data;
-    type Error = <Body as HttpBody>::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -335,7 +335,11 @@ mod tests {
 
     /// A body permit of a key, in a workspace with this number.
     fn charge(limits: &RateLimiter, workspace: u128, number: u128) -> BodyMemoryPermit {
-        limits.body_permit(key(number).subject, WorkspaceId::new(Uuid::from_u128(workspace)))
+        limits.body_permit(
+            BodyKind::Request,
+            key(number).subject,
+            WorkspaceId::new(Uuid::from_u128(workspace)),
+        )
     }
 
     fn code(added: Result<(), Error>) -> Option<ErrorCode> {
@@ -390,7 +394,7 @@ mod tests {
         assert!(refused.message.contains("this workspace"), "{}", refused.message);
         held.clear();
         assert_eq!(code(charge(&limits, 1, 999).add(LARGE)), None, "room comes back");
-        let bodies = limits.bodies.lock().unwrap();
+        let bodies = limits.request_bodies.lock().unwrap();
         assert!(bodies.total == 0 && bodies.by_key.is_empty() && bodies.of_workspaces.is_empty());
     }
 }
