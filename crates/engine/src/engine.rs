@@ -8,10 +8,10 @@ use crate::environment_cache::{
     EnvironmentCache, InstalledVersions, RunningEnvironment, UnsandboxedPython,
 };
 use crate::execution_outcome::spawn_error;
-use crate::grants::{ReservedGrants, SandboxGrants};
 use crate::limits;
 use crate::package_installer::INSTALLS_AT_ONCE;
 use crate::running_executions::RunningExecutions;
+use crate::sandbox_grants::{ReservedGrants, SandboxGrants};
 use crate::session::{LiveSession, SandboxHandle, SessionInfo, SessionParts, not_found_error};
 use crate::start_queue::{CountedExecution, StartQueue, starts_at_once};
 use crate::volumes::{GrantedVolume, VolumeLocks, VolumeMemoryBudget, WritableVolumes};
