@@ -29,6 +29,7 @@ mod runner_request;
 mod running_executions;
 mod sandbox_grants;
 mod session;
+mod slot_queue;
 mod start_queue;
 mod volumes;
 
@@ -50,8 +51,8 @@ pub use package_installer::{
 pub use resources::HostResources;
 pub use run::{Admitted, FinishedExecution};
 pub use sandbox::{DirectoryListing, ValueRoom};
-pub use session::SessionInfo;
 pub use sandbox_grants::SandboxGrants;
+pub use session::SessionInfo;
 pub use volumes::{
     FileStamp, GrantedVolume, VOLUME_FILES_MAX, VolumeBase, VolumeDirectory, VolumeFileError,
 };

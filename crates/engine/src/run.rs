@@ -92,7 +92,7 @@ impl Engine {
             None => {
                 self.environment_cache.find(&self.config, &command.environment)?;
                 let limits = limits::resolve_for_sandbox(&caps, &asked)?;
-                let permit = self.wait_for_capacity(&command.stop).await?;
+                let permit = self.wait_for_capacity(&command).await?;
                 let grants = self.reserve_grants(take(&mut command.grants))?;
                 let target = ExecutionTarget::Fresh(grants, permit);
                 (limits, SandboxId::new(Uuid::now_v7()), target)
@@ -119,11 +119,11 @@ impl Engine {
         Ok(Admitted { engine: Arc::clone(self), command, target, running })
     }
 
-    async fn wait_for_capacity(&self, stopper: &StopHandle) -> Result<CapacityPermit, Error> {
+    async fn wait_for_capacity(&self, command: &Command) -> Result<CapacityPermit, Error> {
         tokio::select! {
             biased;
-            permit = self.capacity.acquire() => permit,
-            () = stopper.requested() => {
+            permit = self.capacity.acquire(command.started_by) => permit,
+            () = command.stop.requested() => {
                 Err(Error::new(ErrorCode::Cancelled, "the execution was cancelled while it waited"))
             }
         }
