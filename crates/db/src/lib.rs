@@ -63,5 +63,5 @@ pub use reader::Reader;
 pub use revision::Revision;
 pub use runs::RunRow;
 pub use sessions::SessionFilter;
-pub use tools::ObjectFilter;
+pub use tools::{ObjectFilter, ToolsByName};
 pub use writer::Tx;

@@ -29,6 +29,7 @@ pub use audit::AuditQuery;
 pub use catalog::agents::{
     AgentQuery, AgentRequest, AgentRights, AgentView, OfferedTool, ResolvedAgent,
 };
+pub use catalog::callable_tools::CallableTools;
 pub use catalog::environments::{EnvironmentBuild, EnvironmentRequest};
 pub use catalog::explain::{ExplainQuery, Explanation};
 pub use catalog::functions::{
