@@ -244,7 +244,6 @@ async fn t215_a_list_of_values_takes_their_text_and_not_two_hundred_times_as_muc
     let record = world.owner.get(LIST).await["items"][0].clone();
     assert!(record["value"] == value, "the list has the value");
     assert_eq!((&record["output"], &record["results"]), (&json!([]), &json!([])));
-    gives_back(&world, memory(&world, "RssAnon"), 0).await;
     let lists = async { tokio::join!(world.owner.get(LIST), world.owner.get(LIST)) };
     let (peak, (one, other)) = peak_during(&world, lists).await;
     for list in [one, other] {
