@@ -11,8 +11,8 @@ import os
 import sys
 from time import perf_counter_ns
 
-kernel, *preload = sys.argv[1:]
-sys.path.insert(0, kernel)
+runner, *preload = sys.argv[1:]
+sys.path.insert(0, runner)
 from belljar_runner import warmup  # noqa: E402
 
 for module in preload:
