@@ -87,12 +87,12 @@ impl Service {
     }
 
     fn may_decide(&self, caller: &Caller, approval: &Approval) -> Result<bool, RequestError> {
-        Ok(self.answer_needs(caller, approval)?.is_none())
+        Ok(self.missing_to_allow(caller, approval)?.is_none())
     }
 
     /// The first object on which the caller lacks MODIFY and needs it to allow the call. To allow a
     /// call, a principal must have MODIFY on every object whose policy requires the approval.
-    fn answer_needs(
+    fn missing_to_allow(
         &self,
         caller: &Caller,
         approval: &Approval,
@@ -107,7 +107,7 @@ impl Service {
 
     /// An object on which the caller would need MODIFY to deny the call, if the caller has MODIFY
     /// on none of them. MODIFY on any object whose policy requires the approval is enough to deny.
-    fn denial_needs(
+    fn missing_to_deny(
         &self,
         caller: &Caller,
         approval: &Approval,

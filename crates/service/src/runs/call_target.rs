@@ -188,7 +188,7 @@ impl CallTarget {
             Self::Tool { checked, test: true, .. } => checked.test_call()?,
             Self::Tool { checked, arguments, .. } => checked
                 .validate_call(arguments)
-                .map_err(|fault| field_error("/arguments", fault))?,
+                .map_err(|error| field_error("/arguments", error))?,
             Self::Function { deployed, by, arguments } => {
                 let info = json!({"function_id": deployed.id, "call_id": id});
                 let (place, name) = match &by {
@@ -198,7 +198,7 @@ impl CallTarget {
                 let checked = by.as_ref().map_or(Ok(()), |by| by.contract.check(&arguments));
                 checked
                     .and_then(|()| deployed.handler.call(name, arguments, info))
-                    .map_err(|fault| field_error(place, fault))?
+                    .map_err(|error| field_error(place, error))?
             }
         };
         Ok(EntryPoint::Call(Box::new(call)))

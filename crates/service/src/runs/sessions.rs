@@ -106,7 +106,7 @@ impl Service {
         self.check_environment(request.environment.as_deref())?;
         let caps = self.limit_caps(caller.workspace)?;
         request.limits.resolve(&caps)?;
-        request.integrations = asked_integrations(&mut request)?;
+        request.integrations = resolve_request_integrations(&mut request)?;
         let files = self.load_inputs(caller, std::mem::take(&mut request.files)).await?;
         let id = SandboxId::new(Uuid::now_v7());
         let new_session = NewSession {
@@ -430,7 +430,7 @@ impl Drop for UnwrittenSession {
 }
 
 /// The network access of an agent's code comes from its specification.
-fn asked_integrations(request: &mut SessionRequest) -> Result<Vec<String>, RequestError> {
+fn resolve_request_integrations(request: &mut SessionRequest) -> Result<Vec<String>, RequestError> {
     let integrations = network::requested_integrations(
         std::mem::take(&mut request.integrations),
         request.allow_network,

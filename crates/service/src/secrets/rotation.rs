@@ -59,17 +59,17 @@ fn reseal(tx: &Tx<'_>, rotation: &Rotation, entry: &NewAuditEntry) -> Result<u64
 }
 
 impl From<RotationError> for RequestError {
-    fn from(error: RotationError) -> Self {
-        let fault = Error::new(ErrorCode::DatabaseUnavailable, error.to_string());
-        let fault = match error {
-            RotationError::OneKey => fault.hint(
+    fn from(cause: RotationError) -> Self {
+        let error = Error::new(ErrorCode::DatabaseUnavailable, cause.to_string());
+        let error = match cause {
+            RotationError::OneKey => error.hint(
                 "put a new key and a comma before it in BELLJAR_SECRETS_KEY, restart the server, \
                  and rotate again",
             ),
             RotationError::File(_) => {
-                fault.hint("all secrets are still readable; check the key file")
+                error.hint("all secrets are still readable; check the key file")
             }
         };
-        fault.into()
+        error.into()
     }
 }

@@ -64,8 +64,8 @@ impl Service {
     ) -> Result<Approval, RequestError> {
         let (approval, seal) = self.visible_approval(caller, id)?;
         let needed = match request.decision {
-            ApprovalDecision::Allow => self.answer_needs(caller, &approval)?,
-            ApprovalDecision::Deny => self.denial_needs(caller, &approval)?,
+            ApprovalDecision::Allow => self.missing_to_allow(caller, &approval)?,
+            ApprovalDecision::Deny => self.missing_to_deny(caller, &approval)?,
         };
         if let Some(object) = needed {
             return Err(missing_privilege(Privilege::Modify, object));
