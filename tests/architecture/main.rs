@@ -44,6 +44,7 @@ const REPEATED_TYPE_NAMES_MAX: usize = 40;
 
 /// Type names that were figures of speech and have been replaced. None may come back.
 const REPLACED_TYPE_NAMES: &[&str] = &[
+    "Asker",
     "Attached",
     "Borrower",
     "Callee",
@@ -63,9 +64,11 @@ const REPLACED_TYPE_NAMES: &[&str] = &[
     "Matter",
     "Newborn",
     "Nursery",
+    "OpenQuestion",
     "Passage",
     "Remains",
     "Shelf",
+    "SignedAnew",
     "Spellings",
     "Stillborn",
     "Talk",

@@ -111,7 +111,7 @@ async fn an_integration_is_filled_emptied_switched_and_deleted() {
     let inwards = json!({"name": "in", "mode": "INGRESS", "value_list": ["github.com"]});
     assert_eq!(api.refused("POST", "/v1/network-rules", Some(inwards)).await.0, 400);
     let unknown = ["network", "integration", "new", "to_hub", "--rule", "in"];
-    assert!(failure(api, 1, &unknown).await.contains("there is no network rule \"in\""));
+    assert!(failure(api, 1, &unknown).await.contains("network rule \"in\" not found"));
     for name in ["ONE", "TWO"] {
         api.post("/v1/secrets", json!({"name": name, "value": "some-value"})).await;
     }

@@ -191,11 +191,7 @@ async fn t112_a_session_with_a_call_under_way_is_not_ended_for_another() {
     assert_eq!(refused.status(), 429);
     assert!(refused.headers().contains_key("retry-after"));
     assert!(
-        refused
-            .text()
-            .await
-            .unwrap()
-            .contains("limit of 2 MCP sessions of this principal with calls in progress")
+        refused.text().await.unwrap().contains("limit of 2 MCP sessions of this principal reached")
     );
     for call in [first, second] {
         let result = call.await.unwrap();

@@ -463,7 +463,7 @@ async fn a_function_with_packages_that_nobody_may_import_is_not_deployed() {
     let body = folder("f", &WITH_SIX);
     let (status, told) = world.owner.call("POST", "/v1/functions", Some(body)).await;
     assert_eq!((status, &told["code"]), (403, &json!("import.denied")), "{told}");
-    let words = "six could not be imported, not allowed by PYTHON_PACKAGES_WHITELIST_IMPORT";
+    let words = "importing six is not allowed by PYTHON_PACKAGES_WHITELIST_IMPORT";
     assert!(told["detail"].as_str().unwrap().contains(words), "{told}");
 
     let world = World::under(&["env", &listed("numpy, six")], &[]).await;

@@ -459,9 +459,9 @@ async fn a_tool_leaves_by_the_integrations_that_it_names_if_its_owner_may() {
                "configuration": {"code": code, "integrations": integrations}})
     };
     for (who, integrations, said) in [
-        (api, json!(["nobody"]), "there is no integration \"nobody\""),
+        (api, json!(["nobody"]), "integration \"nobody\" not found"),
         (api, json!("to_site"), "must be a list of at most"),
-        (&ann.api, json!(["to_site"]), "there is no integration \"to_site\""),
+        (&ann.api, json!(["to_site"]), "integration \"to_site\" not found"),
     ] {
         let (status, problem) = who.call("POST", "/v1/tools", Some(tool("t", integrations))).await;
         assert_eq!(status, 422, "{problem}");

@@ -52,8 +52,8 @@ pub(crate) fn router(document: &OpenApi) -> Router<Arc<AppState>> {
 }
 
 fn page(name: &str) -> Response {
-    let Some((name, content)) = PAGES.iter().find(|(known, _)| *known == name) else {
-        return super::not_found().into_response();
+    let Some((name, content)) = PAGES.iter().find(|(page, _)| *page == name) else {
+        return super::not_found(&format!("/docs/{name}")).into_response();
     };
     let mime = mime_guess::from_path(name).first_or_octet_stream();
     let kind = format!("{}; charset=utf-8", mime.essence_str());

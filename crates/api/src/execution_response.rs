@@ -14,35 +14,35 @@ use types::{Execution, ExecutionId};
 pub(crate) fn submit_options(
     caller: &RequestCaller,
     claim: ClaimedKey,
-    wanted: ResponseMode,
+    mode: ResponseMode,
 ) -> SubmitOptions {
     SubmitOptions {
         idempotency_key: claim.key(),
-        announce_id: wanted != ResponseMode::Record,
+        announce_id: mode != ResponseMode::Record,
         concurrency_permit: caller.permit.clone(),
         parent: None,
     }
 }
 
 pub(crate) async fn execution_response(
-    attached: ExecutionHandle,
-    wanted: ResponseMode,
+    handle: ExecutionHandle,
+    mode: ResponseMode,
 ) -> Result<Response, Problem> {
-    Ok(match wanted {
-        ResponseMode::Record => record_response(attached.wait_for_record().await?),
-        ResponseMode::Stream => with_location(attached.id(), sse::event_stream(attached.events())),
-        ResponseMode::Async => accepted_response(&attached.detach()),
+    Ok(match mode {
+        ResponseMode::Record => record_response(handle.wait_for_record().await?),
+        ResponseMode::Stream => with_location(handle.id(), sse::event_stream(handle.events())),
+        ResponseMode::Async => accepted_response(&handle.detach()),
     })
 }
 
-/// A call may first wait for an approval, which can take long.
+/// The response for a submitted call, which may first wait for an approval.
 pub(crate) async fn call_response(
-    asked: Submitted,
-    wanted: ResponseMode,
+    submitted: Submitted,
+    mode: ResponseMode,
 ) -> Result<Response, Problem> {
-    match asked {
-        Submitted::Started(attached) => execution_response(attached, wanted).await,
-        Submitted::AwaitingApproval(handle) => Ok(match wanted {
+    match submitted {
+        Submitted::Started(handle) => execution_response(handle, mode).await,
+        Submitted::AwaitingApproval(handle) => Ok(match mode {
             ResponseMode::Stream => with_location(handle.id(), sse::event_stream(handle.events())),
             ResponseMode::Record | ResponseMode::Async => accepted_response(handle.record()),
         }),
@@ -55,8 +55,8 @@ pub(crate) fn accepted_response(execution: &Execution) -> Response {
 
 /// A response without the record gives its location.
 pub(crate) fn with_location(id: ExecutionId, mut response: Response) -> Response {
-    if let Ok(place) = HeaderValue::from_str(&format!("/v1/executions/{id}")) {
-        response.headers_mut().insert(LOCATION, place);
+    if let Ok(location) = HeaderValue::from_str(&format!("/v1/executions/{id}")) {
+        response.headers_mut().insert(LOCATION, location);
     }
     response
 }

@@ -99,16 +99,17 @@ pub(crate) fn is_json(kind: &str) -> bool {
 /// Reads a whole body within the limits of size and time.
 pub(crate) async fn read_body(
     body: Body,
-    most: usize,
+    bytes_max: usize,
     charge: Option<&BodyMemoryPermit>,
 ) -> Result<Vec<u8>, Problem> {
-    let error = match tokio::time::timeout(BODY_TIMEOUT, collect(body, most, charge)).await {
+    let error = match tokio::time::timeout(BODY_TIMEOUT, collect(body, bytes_max, charge)).await {
         Ok(Ok(CollectedBody::Whole(bytes))) => return Ok(bytes),
         Ok(Ok(CollectedBody::Refused(error))) => error,
-        Ok(Ok(CollectedBody::TooLarge)) => {
-            Error::new(ErrorCode::RequestTooLarge, format!("the request body exceeds {most} bytes"))
-                .hint("upload large files as documents and refer to them by document_id")
-        }
+        Ok(Ok(CollectedBody::TooLarge)) => Error::new(
+            ErrorCode::RequestTooLarge,
+            format!("the request body exceeds {bytes_max} bytes"),
+        )
+        .hint("upload large files as documents and refer to them by document_id"),
         Ok(Err(_)) => {
             Error::new(ErrorCode::ArgsInvalid, "the request body ended before its Content-Length")
         }
@@ -132,26 +133,26 @@ enum CollectedBody {
 /// when the connection closes does not read the error.
 async fn collect(
     body: Body,
-    most: usize,
+    bytes_max: usize,
     charge: Option<&BodyMemoryPermit>,
 ) -> Result<CollectedBody, axum::Error> {
-    let mut pieces = body.into_data_stream();
+    let mut chunks = body.into_data_stream();
     let (mut bytes, mut size) = (Vec::new(), 0);
-    while let Some(piece) = pieces.next().await.transpose()? {
-        size += piece.len();
-        if size <= most {
-            if let Some(Err(error)) = charge.map(|charge| charge.add(piece.len())) {
+    while let Some(chunk) = chunks.next().await.transpose()? {
+        size += chunk.len();
+        if size <= bytes_max {
+            if let Some(Err(error)) = charge.map(|charge| charge.add(chunk.len())) {
                 return Ok(CollectedBody::Refused(error));
             }
-            bytes.extend_from_slice(&piece);
-        } else if size <= most.saturating_mul(DISCARD_FACTOR) {
+            bytes.extend_from_slice(&chunk);
+        } else if size <= bytes_max.saturating_mul(DISCARD_FACTOR) {
             bytes = Vec::new();
             charge.iter().for_each(|charge| charge.give_back());
         } else {
             break;
         }
     }
-    Ok(if size <= most { CollectedBody::Whole(bytes) } else { CollectedBody::TooLarge })
+    Ok(if size <= bytes_max { CollectedBody::Whole(bytes) } else { CollectedBody::TooLarge })
 }
 
 /// Rejects a body with more values than fit into memory, before it is deserialized.
@@ -182,12 +183,12 @@ pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem>
 /// Rejects a body that is not one JSON object within the limits, before it is deserialized.
 pub(crate) fn check_object(bytes: &[u8]) -> Result<(), Problem> {
     check_nodes(bytes)?;
-    let mut place = Vec::new();
+    let mut path = Vec::new();
     let mut shape = serde_json::Deserializer::from_slice(bytes);
-    JsonShapeVisitor { depth: 0, path: &mut place }
+    JsonShapeVisitor { depth: 0, path: &mut path }
         .deserialize(&mut shape)
         .and_then(|()| shape.end())
-        .map_err(|error| invalid_field(json_pointer(&place), &error.to_string()))?;
+        .map_err(|error| invalid_field(json_pointer(&path), &error.to_string()))?;
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         // serde would also deserialize a struct from an array, which the API does not offer.
         return Err(invalid_field(String::new(), "must be a JSON object"));
@@ -237,8 +238,8 @@ fn escape_pointer_token(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
-fn json_pointer(place: &[String]) -> String {
-    place.iter().map(|key| format!("/{}", escape_pointer_token(key))).collect()
+fn json_pointer(path: &[String]) -> String {
+    path.iter().map(|key| format!("/{}", escape_pointer_token(key))).collect()
 }
 
 /// Visits JSON without keeping it; checks its depth and that no key occurs twice.
@@ -375,10 +376,10 @@ mod tests {
 
     #[tokio::test]
     async fn t188_a_response_that_cannot_be_written_is_an_error_and_no_half_of_one() {
-        let refused = Json(unwritable()).into_response();
-        assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR);
-        assert_eq!(refused.headers()[CONTENT_TYPE], "application/problem+json");
-        let body = axum::body::to_bytes(refused.into_body(), 10_000).await.unwrap();
+        let response = Json(unwritable()).into_response();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
         let problem: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&problem["status"], &problem["code"]), (&500.into(), &"value.not_json".into()));
         let written = Json(Value::from(7)).into_response();

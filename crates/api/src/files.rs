@@ -33,7 +33,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Characters that need no percent-encoding in a header (RFC 5987).
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_');
 
-/// Binary content, in the OpenAPI document.
+/// Binary content.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
 #[expect(dead_code, reason = "it only describes the body, which is never held in memory")]
@@ -44,11 +44,11 @@ pub(crate) struct Upload(Body);
 
 /// Rejects a body whose declared length exceeds a document's limit, before any of it is written.
 pub(crate) fn check_size(service: &Service, body: &Body, besides: u64) -> Result<(), Error> {
-    let most = service.document_bytes_max();
-    if body.size_hint().lower() <= most.saturating_add(besides) {
+    let bytes_max = service.document_bytes_max();
+    if body.size_hint().lower() <= bytes_max.saturating_add(besides) {
         return Ok(());
     }
-    let message = format!("an upload can have at most {most} bytes");
+    let message = format!("an upload can have at most {bytes_max} bytes");
     Err(Error::new(ErrorCode::RequestTooLarge, message))
 }
 
@@ -70,24 +70,24 @@ impl Upload {
 /// Streams a body into a temporary file, which is deleted unless the caller persists it.
 pub(crate) async fn stage<E: std::fmt::Display>(
     service: &Service,
-    pieces: impl Stream<Item = Result<Bytes, E>>,
+    chunks: impl Stream<Item = Result<Bytes, E>>,
 ) -> Result<StagedFile, Problem> {
-    let mut pieces = pin!(pieces);
+    let mut chunks = pin!(chunks);
     let mut staging = service.stage().await?;
     let began = Instant::now();
     let mut size = 0;
-    while let Some(piece) = with_idle_timeout(pieces.next()).await? {
-        let piece = piece.map_err(|error| {
+    while let Some(chunk) = with_idle_timeout(chunks.next()).await? {
+        let chunk = chunk.map_err(|error| {
             Error::new(ErrorCode::ArgsInvalid, format!("the upload was interrupted: {error}"))
         })?;
-        size += piece.len() as u64;
+        size += chunk.len() as u64;
         if began.elapsed() > IDLE_TIMEOUT + Duration::from_secs(size / BYTES_PER_SECOND_MIN) {
             return Err(client_timeout_error().into());
         }
-        if let Err(refused) = staging.write(&piece).await {
+        if let Err(error) = staging.write(&chunk).await {
             drop(staging);
-            drain(pieces).await;
-            return Err(refused.into());
+            drain(chunks).await;
+            return Err(error.into());
         }
     }
     Ok(staging.finish().await?)
@@ -95,8 +95,8 @@ pub(crate) async fn stage<E: std::fmt::Display>(
 
 /// Discards the rest of a rejected upload: a client that is still sending when the connection
 /// closes does not read the error.
-async fn drain<T, E>(pieces: impl Stream<Item = Result<T, E>>) {
-    let rest = pieces.take_while(|piece| future::ready(piece.is_ok())).for_each(|_| async {});
+async fn drain<T, E>(chunks: impl Stream<Item = Result<T, E>>) {
+    let rest = chunks.take_while(|chunk| future::ready(chunk.is_ok())).for_each(|_| async {});
     // A client that sends for longer than this does not get the error.
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, rest).await;
 }
@@ -127,14 +127,14 @@ pub(crate) fn download(file: File, size: u64, name: &str) -> Response {
 /// Types that a browser would execute become `application/octet-stream`.
 fn content_type(name: &str) -> HeaderValue {
     let mime = mime_guess::from_path(name).first_or_octet_stream();
-    let passive = match (mime.type_().as_str(), mime.subtype().as_str()) {
+    let is_inert = match (mime.type_().as_str(), mime.subtype().as_str()) {
         ("image", subtype) => !subtype.starts_with("svg"),
         ("audio" | "video", _) => true,
         ("text", "plain" | "csv") => true,
         ("application", "json" | "pdf" | "zip") => true,
         _ => false,
     };
-    let mime = if passive { mime.essence_str() } else { "application/octet-stream" };
+    let mime = if is_inert { mime.essence_str() } else { "application/octet-stream" };
     HeaderValue::from_str(mime)
         .unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"))
 }

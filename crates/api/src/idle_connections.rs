@@ -84,22 +84,22 @@ mod tests {
     use std::time::Duration;
     use tokio::time::timeout;
 
-    async fn gives_way(silent: &IdleConnectionGuard) -> bool {
-        timeout(Duration::from_millis(50), silent.evicted()).await.is_ok()
+    async fn is_evicted(connection: &IdleConnectionGuard) -> bool {
+        timeout(Duration::from_millis(50), connection.evicted()).await.is_ok()
     }
 
     #[tokio::test]
     async fn t114_the_oldest_of_the_address_that_has_most_gives_way() {
-        let silence = Arc::new(IdleConnections::default());
+        let connections = Arc::new(IdleConnections::default());
         let [one, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-        let lone = silence.register(other);
-        let many: Vec<IdleConnectionGuard> = (0..3).map(|_| silence.register(one)).collect();
-        silence.evict_one();
-        assert!(gives_way(&many[0]).await && !gives_way(&lone).await);
+        let lone = connections.register(other);
+        let many: Vec<IdleConnectionGuard> = (0..3).map(|_| connections.register(one)).collect();
+        connections.evict_one();
+        assert!(is_evicted(&many[0]).await && !is_evicted(&lone).await);
         // Counterpart: below the limit no connection is evicted, however many one address has.
-        assert!(!gives_way(&many[1]).await && !gives_way(&many[2]).await);
+        assert!(!is_evicted(&many[1]).await && !is_evicted(&many[2]).await);
         drop(many);
-        silence.evict_one();
-        assert!(gives_way(&lone).await);
+        connections.evict_one();
+        assert!(is_evicted(&lone).await);
     }
 }

@@ -30,8 +30,8 @@ pub(crate) async fn json_or_file<T: Send + 'static, Q: DeserializeOwned>(
         return extract::parse_off_thread(bytes, from_json).await;
     }
     if !kinds.iter().any(|known| kind.eq_ignore_ascii_case(known)) {
-        let usual = kinds.first().copied().unwrap_or_default();
-        let message = format!("Content-Type must be application/json or {usual}");
+        let preferred = kinds.first().copied().unwrap_or_default();
+        let message = format!("Content-Type must be application/json or {preferred}");
         return Err(Error::new(ErrorCode::ArgsInvalid, message)
             .hint("set the header Content-Type")
             .into());

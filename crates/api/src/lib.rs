@@ -41,7 +41,7 @@ pub use rate_limit::RequestLimits;
 use agent::Agents;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use mcp::{McpServer, McpSessions};
@@ -51,6 +51,9 @@ use rate_limit::RateLimiter;
 use service::Service;
 use std::sync::Arc;
 use types::{Error, ErrorCode};
+
+/// Characters of a path in an error.
+const SHOWN_PATH_CHARS_MAX: usize = 200;
 
 /// State shared by all handlers.
 #[derive(Debug)]
@@ -68,16 +71,15 @@ impl AppState {
     pub fn new(
         service: Arc<Service>,
         agents: Arc<Agents>,
-        names: AllowedHosts,
-        bounds: RequestLimits,
+        allowed_hosts: AllowedHosts,
+        limits: RequestLimits,
         resource: Option<ProtectedResource>,
     ) -> Arc<Self> {
-        let (names, limits) = (Arc::new(names), RateLimiter::new(bounds));
         Arc::new(Self {
             service,
             agents,
-            allowed_hosts: names,
-            rate_limiter: limits,
+            allowed_hosts: Arc::new(allowed_hosts),
+            rate_limiter: RateLimiter::new(limits),
             metrics: Arc::default(),
             resource,
         })
@@ -91,16 +93,16 @@ impl AppState {
     }
 }
 
-pub fn router(app: Arc<AppState>, door: McpServer) -> Router {
-    let (known, document) = routes::all().split_for_parts();
-    let known = known
+pub fn router(app: Arc<AppState>, mcp_server: McpServer) -> Router {
+    let (routes, document) = routes::all().split_for_parts();
+    let routes = routes
         .route("/metrics", get(routes::operation::metrics))
         .route_layer(from_fn_with_state(Arc::clone(&app), idempotency::handle_idempotent))
         .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
     let sessions =
         Arc::new(McpSessions::new(mcp::SessionLimits::new(app.rate_limiter.mcp_sessions())));
-    let agents = Router::new()
-        .route_service("/mcp", mcp::streamable_http_service(door, &sessions))
+    let mcp = Router::new()
+        .route_service("/mcp", mcp::streamable_http_service(mcp_server, &sessions))
         .route_layer(from_fn_with_state(sessions, mcp_sessions::check_session_owner))
         .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
     let metadata = app.resource.as_ref().map_or_else(Router::new, ProtectedResource::router);
@@ -108,10 +110,12 @@ pub fn router(app: Arc<AppState>, door: McpServer) -> Router {
         .merge(metadata)
         .route("/healthz", get(routes::operation::health))
         .route("/readyz", get(routes::operation::readiness))
-        .merge(known)
-        .merge(agents)
-        .fallback(|| async { not_found() })
-        .method_not_allowed_fallback(|| async { method_not_allowed() })
+        .merge(routes)
+        .merge(mcp)
+        .fallback(|uri: Uri| async move { not_found(uri.path()) })
+        .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
+            method_not_allowed(&method, uri.path())
+        })
         // Each handler limits its body where it reads it.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(app.receiver(), guard::receive))
@@ -119,19 +123,24 @@ pub fn router(app: Arc<AppState>, door: McpServer) -> Router {
 }
 
 /// `router` behind the outermost layer alone: allowed hosts and origins, and no authentication.
-pub fn with_host_guard(router: Router, names: AllowedHosts) -> Router {
-    let receiver = Receiver { allowed_hosts: Arc::new(names), metrics: Arc::default() };
+pub fn with_host_guard(router: Router, allowed_hosts: AllowedHosts) -> Router {
+    let receiver = Receiver { allowed_hosts: Arc::new(allowed_hosts), metrics: Arc::default() };
     router.layer(from_fn_with_state(receiver, guard::receive))
 }
 
-fn not_found() -> Problem {
-    Error::new(ErrorCode::ObjectNotFound, "path not found")
+fn not_found(path: &str) -> Problem {
+    Error::new(ErrorCode::ObjectNotFound, format!("no operation at {}", shown_path(path)))
         .hint("see /docs for all operations")
         .into()
 }
 
-fn method_not_allowed() -> Problem {
-    let error = Error::new(ErrorCode::ArgsInvalid, "method not allowed for this path")
-        .hint("see /docs for all operations");
+fn method_not_allowed(method: &Method, path: &str) -> Problem {
+    let message = format!("{method} is not allowed for {}", shown_path(path));
+    let error = Error::new(ErrorCode::ArgsInvalid, message).hint("see /docs for all operations");
     Problem::from(error).with_status(StatusCode::METHOD_NOT_ALLOWED)
+}
+
+/// The beginning of a path, which can be as long as a header.
+fn shown_path(path: &str) -> String {
+    path.chars().take(SHOWN_PATH_CHARS_MAX).collect()
 }

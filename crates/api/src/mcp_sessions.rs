@@ -22,7 +22,7 @@ const INITIALIZE_BYTES_MAX: u64 = 64 * 1024;
 
 pub(super) async fn check_session_owner(
     State(sessions): State<Arc<McpSessions>>,
-    known: Extension<RequestCaller>,
+    caller: Extension<RequestCaller>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -31,7 +31,7 @@ pub(super) async fn check_session_owner(
         Err(problem) => return problem.into_response(),
     };
     let id = header_text(request.headers(), &SESSION_ID);
-    let owner = SessionOwner { workspace: known.workspace(), principal: known.id() };
+    let owner = SessionOwner { workspace: caller.workspace(), principal: caller.id() };
     let kind = match *request.method() {
         Method::GET => McpSessionUse::Listen,
         _ => McpSessionUse::Call,
@@ -110,13 +110,14 @@ fn session_not_found() -> Error {
 }
 
 fn too_many_sessions(full: TooManyMcpSessions) -> Error {
-    let (whose, sessions) = match full {
+    let (subject, sessions) = match full {
         TooManyMcpSessions::OfPrincipal(sessions) => ("of this principal", sessions),
         TooManyMcpSessions::OfWorkspace(sessions) => ("of this workspace", sessions),
         TooManyMcpSessions::OfAll(sessions) => ("of all workspaces", sessions),
     };
-    let message =
-        format!("limit of {sessions} MCP sessions {whose} with calls in progress reached");
+    let message = format!(
+        "limit of {sessions} MCP sessions {subject} reached, and all of them have calls in progress"
+    );
     Error::new(ErrorCode::RateExceeded, message)
         .hint("end one of them, or wait until its calls have ended")
 }

@@ -41,19 +41,19 @@ pub(super) fn boundary(kind: &str) -> Option<String> {
 /// Wraps a body so that it fails where it exceeds a limit.
 pub(super) fn limit_body(body: Body, boundary: &str) -> Body {
     let mut reader = MultipartReader::new(boundary);
-    let pieces = body.into_data_stream().map_err(io::Error::other).map(move |piece| {
-        let piece: Bytes = piece?;
-        reader.read(&piece).map_err(io::Error::other)?;
-        Ok::<_, io::Error>(piece)
+    let chunks = body.into_data_stream().map_err(io::Error::other).map(move |chunk| {
+        let chunk: Bytes = chunk?;
+        reader.read(&chunk).map_err(io::Error::other)?;
+        Ok::<_, io::Error>(chunk)
     });
     // After an error, read no further.
-    let pieces = stream::unfold(Some(Box::pin(pieces)), |pieces| async move {
-        let mut pieces = pieces?;
-        let piece = pieces.next().await?;
-        let left = piece.is_ok().then_some(pieces);
-        Some((piece, left))
+    let chunks = stream::unfold(Some(Box::pin(chunks)), |chunks| async move {
+        let mut chunks = chunks?;
+        let chunk = chunks.next().await?;
+        let rest = chunk.is_ok().then_some(chunks);
+        Some((chunk, rest))
     });
-    Body::from_stream(pieces)
+    Body::from_stream(chunks)
 }
 
 enum MultipartState {
@@ -91,8 +91,8 @@ impl MultipartReader {
         }
     }
 
-    fn read(&mut self, piece: &[u8]) -> Result<(), String> {
-        piece.iter().try_for_each(|byte| self.push_byte(*byte))
+    fn read(&mut self, chunk: &[u8]) -> Result<(), String> {
+        chunk.iter().try_for_each(|byte| self.push_byte(*byte))
     }
 
     fn push_byte(&mut self, byte: u8) -> Result<(), String> {
@@ -127,14 +127,14 @@ impl MultipartReader {
         }
     }
 
-    fn count_byte(&mut self, most: usize, what: &str) -> Result<(), String> {
+    fn count_byte(&mut self, max: usize, what: &str) -> Result<(), String> {
         self.count += 1;
-        check_limit(self.count, most, what)
+        check_limit(self.count, max, what)
     }
 }
 
-fn check_limit(count: usize, most: usize, what: &str) -> Result<(), String> {
-    if count <= most { Ok(()) } else { Err(format!("a form can have at most {most} {what}")) }
+fn check_limit(count: usize, max: usize, what: &str) -> Result<(), String> {
+    if count <= max { Ok(()) } else { Err(format!("a form can have at most {max} {what}")) }
 }
 
 /// Finds a byte string in a stream in constant time per byte, for any input (Knuth-Morris-Pratt).
@@ -187,12 +187,12 @@ mod tests {
         let usual = part("a", "1") + &part("b", &"\r\n--b-".repeat(20_000)) + "--b-b--\r\n";
         assert_eq!(read(&usual), Ok(()));
         assert_eq!(read(&format!("a preamble\r\n{usual}an epilogue")), Ok(()));
-        let refused = |form: String| read(&form).unwrap_err();
-        assert!(refused("x".repeat(5_000)).contains("before its first part"));
-        assert!(refused(part(&"x".repeat(20_000), "")).contains("bytes of headers"));
-        assert!(refused(part("a", "1") + &part(&"x".repeat(20_000), "")).contains("headers"));
-        assert!(refused(part("a", "1").repeat(200)).contains("at most 128 parts"));
-        assert!(refused(usual + &"x".repeat(5_000)).contains("after its last part"));
+        let error = |form: String| read(&form).unwrap_err();
+        assert!(error("x".repeat(5_000)).contains("before its first part"));
+        assert!(error(part(&"x".repeat(20_000), "")).contains("bytes of headers"));
+        assert!(error(part("a", "1") + &part(&"x".repeat(20_000), "")).contains("headers"));
+        assert!(error(part("a", "1").repeat(200)).contains("at most 128 parts"));
+        assert!(error(usual + &"x".repeat(5_000)).contains("after its last part"));
     }
 
     #[test]

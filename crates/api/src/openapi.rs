@@ -39,11 +39,11 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 
 fn add_problem_response(operation: &mut Operation) {
     let problem = Content::new(Some(RefOr::Ref(Ref::from_schema_name(Problem::name()))));
-    let refused = ResponseBuilder::new()
+    let error_response = ResponseBuilder::new()
         .description("Error: `code` is the reason, and `hint` says what to do")
         .content("application/problem+json", problem)
         .build();
-    operation.responses.responses.insert("default".to_owned(), RefOr::T(refused));
+    operation.responses.responses.insert("default".to_owned(), RefOr::T(error_response));
 }
 
 /// A body without required fields may be absent, which means an empty object.

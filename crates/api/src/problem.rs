@@ -35,8 +35,8 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    pub(crate) fn from_refused(refused: RequestError) -> Self {
-        let RequestError { error, details } = refused;
+    pub(crate) fn from_request_error(request_error: RequestError) -> Self {
+        let RequestError { error, details } = request_error;
         let error = *error;
         let status = status(&error.code);
         Self {
@@ -69,13 +69,13 @@ impl Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        Self::from_refused(error.into())
+        Self::from_request_error(error.into())
     }
 }
 
 impl From<RequestError> for Problem {
-    fn from(refused: RequestError) -> Self {
-        Self::from_refused(refused)
+    fn from(request_error: RequestError) -> Self {
+        Self::from_request_error(request_error)
     }
 }
 

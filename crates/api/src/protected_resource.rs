@@ -48,7 +48,7 @@ impl ProtectedResource {
 
     pub(crate) fn router(&self) -> Router<Arc<AppState>> {
         let metadata = self.metadata.clone();
-        let told = move || async move { ([(CONTENT_TYPE, "application/json")], metadata) };
-        Router::new().route(METADATA, get(told.clone())).route(MCP_METADATA, get(told))
+        let respond = move || async move { ([(CONTENT_TYPE, "application/json")], metadata) };
+        Router::new().route(METADATA, get(respond.clone())).route(MCP_METADATA, get(respond))
     }
 }

@@ -34,21 +34,21 @@ pub(crate) struct TraceQuery {
     pub(crate) format: TraceFormat,
 }
 
-pub(crate) fn render_run(story: &RunDetails, format: TraceFormat) -> Response {
+pub(crate) fn render_run(run: &RunDetails, format: TraceFormat) -> Response {
     match format {
-        TraceFormat::Json => Json(&story.trace).into_response(),
+        TraceFormat::Json => Json(&run.trace).into_response(),
         TraceFormat::Ipynb => {
-            let name = format!("run-{}.ipynb", story.execution.id);
+            let name = format!("run-{}.ipynb", run.execution.id);
             let headers = [
                 (CONTENT_TYPE, HeaderValue::from_static(NOTEBOOK)),
                 (CONTENT_DISPOSITION, content_disposition(&name)),
             ];
-            (headers, story.to_notebook().to_string()).into_response()
+            (headers, run.to_notebook().to_string()).into_response()
         }
         TraceFormat::Html => {
             let headers = [(CONTENT_TYPE, HTML), (CONTENT_SECURITY_POLICY, PAGE_CSP)];
-            (headers, story.to_html()).into_response()
+            (headers, run.to_html()).into_response()
         }
-        TraceFormat::Text => ([(CONTENT_TYPE, TEXT)], story.to_text()).into_response(),
+        TraceFormat::Text => ([(CONTENT_TYPE, TEXT)], run.to_text()).into_response(),
     }
 }

@@ -1,5 +1,5 @@
-//! Requests that are answered before their body was read. The connection can be reused only if the
-//! rest of the body was read; otherwise the response must tell the client that it closes.
+//! Requests that get a response before their body was read. The connection can be reused only if
+//! the rest of the body was read; otherwise the response must tell the client that it closes.
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -22,7 +22,7 @@ struct TrackedBodyState {
     is_read: bool,
 }
 
-/// The rest of a body after its request was answered.
+/// The rest of a body after the response was made.
 pub(super) struct UnreadBody(Arc<Mutex<TrackedBodyState>>);
 
 pub(super) fn track_body(request: Request) -> (Request, UnreadBody) {

@@ -22,7 +22,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// False if there is none.
+    /// False if there is no such agent.
     pub fn update_agent(
         &self,
         workspace: WorkspaceId,
@@ -50,17 +50,17 @@ impl Tx<'_> {
         Ok(self.execute("DELETE FROM agents WHERE workspace = ?1 AND id = ?2", key)? == 1)
     }
 
-    /// Keeps which objects the specification of an agent names, by kind and name, so that none of them is
-    /// deleted while it is named.
+    /// Stores which objects the specification of an agent names, by kind and name, so that none of
+    /// them can be deleted while it is named.
     pub fn replace_agent_references(
         &self,
         workspace: WorkspaceId,
         agent: AgentId,
-        uses: &[(&str, &str)],
+        references: &[(&str, &str)],
     ) -> Result<(), DatabaseError> {
         let key = (workspace.uuid(), agent.uuid());
         self.execute("DELETE FROM agent_uses WHERE workspace = ?1 AND agent = ?2", key)?;
-        for (kind, name) in uses {
+        for (kind, name) in references {
             self.execute(
                 "INSERT OR IGNORE INTO agent_uses (workspace, agent, kind, name) \
                  VALUES (?1, ?2, ?3, ?4)",
@@ -70,7 +70,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Both must exist. A tool that is attached already keeps its moment and gets this action.
+    /// Attaches a tool to an agent; both must exist. If the tool is already attached, only its
+    /// approval action changes.
     pub fn attach_tool(
         &self,
         workspace: WorkspaceId,
@@ -88,7 +89,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// False if it is not attached.
+    /// False if the tool is not attached.
     pub fn set_tool_action(
         &self,
         workspace: WorkspaceId,
@@ -159,7 +160,7 @@ impl Reader<'_> {
         Ok(self.query_one(sql, [workspace.uuid()], |row| Ok(row.get(0)?))?.unwrap_or_default())
     }
 
-    /// A search is in their names.
+    /// Lists agents; `search` looks in their names.
     pub fn agents(
         &self,
         workspace: WorkspaceId,
@@ -180,7 +181,7 @@ impl Reader<'_> {
         )
     }
 
-    /// In the order in which they were attached.
+    /// Bindings in the order in which the tools were attached.
     pub fn tool_bindings(
         &self,
         workspace: WorkspaceId,
@@ -204,8 +205,8 @@ impl Reader<'_> {
         )
     }
 
-    /// The approval action for calls of a tool: by the tool itself, and by an agent that it is attached to. None
-    /// where there is no such tool, or it is not attached.
+    /// The approval actions for calls of a tool: the tool's own, and that of an agent that it is
+    /// attached to. `None` if there is no such tool, or if it is not attached.
     pub fn approval_actions(
         &self,
         workspace: WorkspaceId,
@@ -213,17 +214,18 @@ impl Reader<'_> {
         agent: AgentId,
     ) -> Result<(Option<ApprovalAction>, Option<ApprovalAction>), DatabaseError> {
         let read = |row: &Row<'_>| parse_variant("approval action", &row.get::<_, String>(0)?);
-        let own = "SELECT body ->> '$.approval_action' FROM tools WHERE workspace = ?1 AND id = ?2";
+        let of_tool =
+            "SELECT body ->> '$.approval_action' FROM tools WHERE workspace = ?1 AND id = ?2";
         let of_agent = "SELECT approval_action FROM agent_tools \
                         WHERE workspace = ?1 AND tool = ?2 AND agent = ?3";
         let key = (workspace.uuid(), tool.uuid());
         Ok((
-            self.query_one(own, key, read)?,
+            self.query_one(of_tool, key, read)?,
             self.query_one(of_agent, (key.0, key.1, agent.uuid()), read)?,
         ))
     }
 
-    /// Including their names.
+    /// The agents that have a tool attached, with their names.
     pub fn agents_using(
         &self,
         workspace: WorkspaceId,

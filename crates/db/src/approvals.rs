@@ -1,8 +1,8 @@
-//! Questions to people, and answers that are good for more than one call.
+//! Approvals, and remembered decisions that cover further calls.
 //!
-//! An answer is given once and used once: no other writer comes between the look and the change. The code
-//! of a question stands with its execution alone, and its arguments in a row of their own, since both can
-//! be long and a change of the question would rewrite them.
+//! An approval is decided once and used once: the single writer makes the check and the change in
+//! one transaction. The code of an approval is stored with its execution and its arguments in a row
+//! of their own, because both can be long, and a change of the state would otherwise rewrite them.
 
 use crate::columns::{
     from_json_column, from_nanos, parse_variant, to_json, to_nanos, variant_name,
@@ -20,7 +20,7 @@ use types::{
 };
 use uuid::Uuid;
 
-/// With its arguments, and the code of its execution, if that is there.
+/// Approvals with their arguments, and with the code of their execution if that exists.
 const WITH_INPUTS: &str = "SELECT a.id, a.body, a.mac, e.summary, i.body AS inputs, \
     g.body AS arguments FROM approvals a \
     LEFT JOIN executions e ON e.workspace = a.workspace AND e.id = a.execution_id \
@@ -30,18 +30,18 @@ const WITH_INPUTS: &str = "SELECT a.id, a.body, a.mac, e.summary, i.body AS inpu
 /// The data that binds a decision to exactly one request.
 pub type ApprovalMac = [u8; 32];
 
-/// A question as it is written down.
+/// An approval that is to be stored, with the columns beside it.
 #[derive(Debug, Clone, Copy)]
 pub struct NewApproval<'a> {
     pub approval: &'a Approval,
     pub mac: &'a ApprovalMac,
-    /// The key that it was asked with; absent for a token.
+    /// The API key of the request; absent for an access token.
     pub key: Option<KeyId>,
-    /// Bytes that are kept beside it while it is open: the plan of its execution, and its code.
+    /// Bytes that are stored beside the approval while it is open: the pending call and its code.
     pub extra_bytes: u64,
 }
 
-/// By what it is decided who may see a question, without what is long about it.
+/// The fields of an approval that decide who may see it, without its long ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApprovalHeader {
     pub id: ApprovalId,
@@ -50,11 +50,11 @@ pub struct ApprovalHeader {
     pub agent: Option<AgentId>,
 }
 
-/// A question that can still let something run.
+/// An approval that is pending, or allowed and not used yet.
 #[derive(Debug, Clone, PartialEq)]
-pub struct OpenQuestion {
+pub struct OpenApproval {
     pub workspace: WorkspaceId,
-    /// Without its code and arguments.
+    /// The approval without its code and arguments.
     pub approval: Approval,
 }
 
@@ -67,18 +67,18 @@ pub struct DecisionRecord {
     pub at: DateTime<Utc>,
     pub reason: Option<String>,
     pub scope: ApprovalScope,
-    /// Over what was agreed to, and by whom.
+    /// MAC over the subject and the decision.
     pub mac: ApprovalMac,
 }
 
-/// An answer that holds for later calls of the same code.
+/// An earlier decision that covers later calls of the same code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RememberedApproval {
     pub id: Uuid,
     pub requester: PrincipalId,
     pub tool: ToolId,
     pub agent: Option<AgentId>,
-    /// Absent when it holds in every session.
+    /// Absent if it applies to all sessions.
     pub sandbox_id: Option<SandboxId>,
     pub scope: ApprovalScope,
     pub mac: ApprovalMac,
@@ -86,7 +86,8 @@ pub struct RememberedApproval {
     pub created_at: DateTime<Utc>,
 }
 
-/// The approval that an execution waits for. One that is over was left by a server that ended between two writes.
+/// The approval that an execution waits for. If its state is final, the server stopped between two
+/// writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedApproval {
     pub workspace: WorkspaceId,
@@ -96,17 +97,17 @@ pub struct AwaitedApproval {
 }
 
 impl Tx<'_> {
-    /// `OverQuota` if the workspace would have more than `most` bytes then.
+    /// Fails with `QuotaExceeded` if the workspace would then have more than `most` bytes.
     pub fn insert_approval(
         &self,
         workspace: WorkspaceId,
-        question: &NewApproval<'_>,
+        approval: &NewApproval<'_>,
         most: u64,
     ) -> Result<(), DatabaseError> {
-        let NewApproval { approval, mac, key, extra_bytes: beside } = *question;
+        let NewApproval { approval, mac, key, extra_bytes } = *approval;
         let (body, arguments) =
             (json_without_inputs(approval)?, to_json("approval", &approval.arguments)?);
-        let bytes = beside.saturating_add((body.len() + arguments.len()) as u64);
+        let bytes = extra_bytes.saturating_add((body.len() + arguments.len()) as u64);
         if bytes > most.saturating_sub(self.file_bytes(workspace)?) {
             return Err(DatabaseError::QuotaExceeded { most });
         }
@@ -136,8 +137,9 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// What it was about has changed, or its requester may not ask any more. None if there is none, or
-    /// it is over. It comes without its code and arguments.
+    /// Marks an open approval as void, because its subject has changed or its requester has lost
+    /// the right to request it. Returns it without its code and arguments; `None` if there is no
+    /// open approval with this id.
     pub fn void_approval(
         &self,
         workspace: WorkspaceId,
@@ -157,7 +159,8 @@ impl Tx<'_> {
         Ok(Some(void))
     }
 
-    /// None if there is none that waits, or its time is over.
+    /// Stores a decision. `None` if there is no pending approval with this id, or if it has
+    /// expired.
     pub fn decide_approval(
         &self,
         workspace: WorkspaceId,
@@ -175,8 +178,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Takes back what was asked, answered or not. None if there is none, or it is over, or was
-    /// used: then what it was for has begun.
+    /// Withdraws an approval that is pending or allowed. `None` if there is none, or if it has
+    /// ended or was used, because the execution has then started.
     pub fn withdraw_approval(
         &self,
         workspace: WorkspaceId,
@@ -212,28 +215,28 @@ impl Tx<'_> {
         Ok(decided)
     }
 
-    /// True once for each that was allowed, while its time is not over.
+    /// Uses an allowed approval that has not expired; true for at most one call per approval.
     pub fn consume_approval(
         &self,
         workspace: WorkspaceId,
         id: ApprovalId,
         now: DateTime<Utc>,
     ) -> Result<bool, DatabaseError> {
-        let good = |approval: &Approval| {
+        let is_usable = |approval: &Approval| {
             approval.state == ApprovalState::Allowed && approval.expires_at > now
         };
-        let Some(approval) = self.approval_without_inputs(workspace, id)?.filter(good) else {
+        let Some(approval) = self.approval_without_inputs(workspace, id)?.filter(is_usable) else {
             return Ok(false);
         };
         self.update_approval(workspace, &Approval { state: ApprovalState::Used, ..approval })?;
         Ok(true)
     }
 
-    /// Ends a question that is still as it was read; false if it is not.
+    /// Ends an open approval; false if it has changed since it was read.
     pub fn end_open_approval(
         &self,
         workspace: WorkspaceId,
-        open: &OpenQuestion,
+        open: &OpenApproval,
         ended: &Approval,
     ) -> Result<bool, DatabaseError> {
         let found = self.approval_without_inputs(workspace, ended.id)?;
@@ -244,14 +247,18 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    fn update_approval(&self, workspace: WorkspaceId, to: &Approval) -> Result<(), DatabaseError> {
+    fn update_approval(
+        &self,
+        workspace: WorkspaceId,
+        approval: &Approval,
+    ) -> Result<(), DatabaseError> {
         self.execute(
             "UPDATE approvals SET state = ?3, body = ?4 WHERE workspace = ?1 AND id = ?2",
             (
                 workspace.uuid(),
-                to.id.uuid(),
-                variant_name("approval", &to.state)?,
-                json_without_inputs(to)?,
+                approval.id.uuid(),
+                variant_name("approval", &approval.state)?,
+                json_without_inputs(approval)?,
             ),
         )?;
         Ok(())
@@ -346,21 +353,21 @@ impl Reader<'_> {
         })
     }
 
-    /// Some of those whose time is over and that were not used, in all workspaces.
-    pub fn overdue_questions(
+    /// Open approvals of all workspaces that have expired, at most `limit`.
+    pub fn overdue_approvals(
         &self,
         now: DateTime<Utc>,
         limit: usize,
-    ) -> Result<Vec<OpenQuestion>, DatabaseError> {
+    ) -> Result<Vec<OpenApproval>, DatabaseError> {
         self.query_many(
             "SELECT workspace, body FROM approvals \
              WHERE state IN ('pending', 'allowed') AND expires_at <= ?1 LIMIT ?2",
             (to_nanos(now), limit),
-            open_question_from_row,
+            open_approval_from_row,
         )
     }
 
-    /// The key that a question was asked with.
+    /// The API key that requested an approval.
     pub fn requesting_key(
         &self,
         workspace: WorkspaceId,
@@ -442,7 +449,7 @@ impl Reader<'_> {
         self.query_page(page, &sql, &[&workspace.uuid(), &state], approval_from_row)
     }
 
-    /// What may hold for such a call. Its MAC says whether it does.
+    /// Remembered decisions that could cover such a call; their MACs decide whether they do.
     pub fn remembered_approvals_for(
         &self,
         workspace: WorkspaceId,
@@ -466,7 +473,7 @@ impl Reader<'_> {
     }
 }
 
-/// Without code and arguments, which are in rows of their own.
+/// The JSON of an approval without its code and arguments, which have rows of their own.
 fn json_without_inputs(approval: &Approval) -> Result<String, DatabaseError> {
     let short = Approval { code: String::new(), arguments: Value::Null, ..approval.clone() };
     to_json("approval", &short)
@@ -478,25 +485,26 @@ struct ExecutionCode {
     code: String,
 }
 
-/// A question of [`WITH_INPUTS`].
+/// Reads an approval from a row of [`WITH_INPUTS`].
 fn approval_from_row(row: &Row<'_>) -> Result<Approval, DatabaseError> {
     let mut approval: Approval = from_json_column("approval", row, "body")?;
-    let is_there = |column| Ok::<_, DatabaseError>(row.get_ref(column)?.data_type() != Type::Null);
-    if is_there("arguments")? {
+    let is_present =
+        |column| Ok::<_, DatabaseError>(row.get_ref(column)?.data_type() != Type::Null);
+    if is_present("arguments")? {
         approval.arguments = from_json_column("approval", row, "arguments")?;
     }
-    if is_there("inputs")? {
+    if is_present("inputs")? {
         let ExecutionInputs { code, .. } = from_json_column("execution", row, "inputs")?;
         approval.code = code.into_owned();
-    } else if is_there("summary")? {
+    } else if is_present("summary")? {
         let ExecutionCode { code } = from_json_column("execution", row, "summary")?;
         approval.code = code;
     }
     Ok(approval)
 }
 
-pub(crate) fn open_question_from_row(row: &Row<'_>) -> Result<OpenQuestion, DatabaseError> {
-    Ok(OpenQuestion {
+pub(crate) fn open_approval_from_row(row: &Row<'_>) -> Result<OpenApproval, DatabaseError> {
+    Ok(OpenApproval {
         workspace: WorkspaceId::new(row.get("workspace")?),
         approval: from_json_column("approval", row, "body")?,
     })

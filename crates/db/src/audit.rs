@@ -1,10 +1,10 @@
 //! The audit log, a hash chain: the hash of each entry includes the hash of the entry before it.
 //!
-//! An entry is written in the transaction of what it tells of, so that neither is there without
-//! the other. Nothing here changes one. The head is kept beside the chain with a MAC, whose key is
-//! not in the database, so that a tail that was cut off is missed, also where the head was set back.
-//! Entries older than the retention are deleted from the beginning, and the chain then begins after the
-//! floor, which is under the same MAC.
+//! An entry is written in the transaction that makes the change, so that neither exists without the
+//! other. Entries are never changed. The head of the chain is stored in the database and in a file
+//! beside it, each with a MAC, so that missing last entries are detected even if the head was set
+//! back too. The key of the MAC is not in the database. Entries older than the retention are
+//! deleted from the beginning; the floor, after which the chain then begins, is under the same MAC.
 
 use crate::columns::{from_nanos, to_nanos};
 use crate::database::{database_path, lock_directory};
@@ -23,16 +23,16 @@ use std::path::{Path, PathBuf};
 use types::{AuditEntry, KeyId, PrincipalId, WorkspaceId};
 use uuid::Uuid;
 
-/// Entries that are looked at together when the whole chain is: some hundred kilobytes.
+/// Entries that a verification reads at once: some hundred kilobytes.
 const VERIFY_BATCH: u32 = 1000;
-/// Says what is hashed, and in which form.
+/// Prefixes of what is hashed: its kind and the version of its format.
 const ENTRY_DOMAIN: &[u8] = b"belljar audit 1";
 const HEAD_DOMAIN: &[u8] = b"belljar audit head 1";
 const HEAD_FILE_DOMAIN: &[u8] = b"belljar audit mark 1";
 
 type Hash = [u8; 32];
 
-/// The key of the MAC over the head of the audit log: in a file beside the database, and not in it.
+/// The key of the MAC over the head of the audit log, in a file beside the database.
 #[derive(Clone)]
 pub(crate) struct AuditKey([u8; Self::BYTES]);
 
@@ -43,19 +43,19 @@ impl fmt::Debug for AuditKey {
 }
 
 impl AuditKey {
-    /// As many as the block of the hash, so that none is padding.
+    /// The block size of the hash, so that the key is not padded.
     const BYTES: usize = 64;
 
-    /// Absent if there is none.
+    /// Reads the key; `None` if the file does not exist.
     fn read(path: &Path) -> Result<Option<Self>, DatabaseError> {
-        Ok(keyfile::read_key(path, Self::BYTES)?.map(|kept| {
+        Ok(keyfile::read_key(path, Self::BYTES)?.map(|stored| {
             let mut bytes = [0; Self::BYTES];
-            bytes.copy_from_slice(&kept);
+            bytes.copy_from_slice(&stored);
             Self(bytes)
         }))
     }
 
-    fn read_or_make(path: &Path) -> Result<Self, DatabaseError> {
+    fn read_or_create(path: &Path) -> Result<Self, DatabaseError> {
         if let Some(key) = Self::read(path)? {
             return Ok(key);
         }
@@ -64,7 +64,7 @@ impl AuditKey {
         Ok(key)
     }
 
-    /// A new one, for that file, in which it is not yet.
+    /// Generates a key for this file without writing it.
     fn generate(path: &Path) -> Result<Self, DatabaseError> {
         let mut bytes = [0; Self::BYTES];
         File::open("/dev/urandom")
@@ -73,20 +73,20 @@ impl AuditKey {
         Ok(Self(bytes))
     }
 
-    /// Over what the database says of the log.
+    /// The MAC over the head and the floor in the database.
     fn head_mac(&self, database: Uuid, head: ChainHead, floor: ChainHead) -> Hash {
         self.mac(HEAD_DOMAIN, database, &[head, floor])
     }
 
-    /// Over what is written beside the database.
+    /// The MAC over the head in the file beside the database.
     pub(crate) fn head_file_mac(&self, database: Uuid, head: ChainHead) -> Hash {
         self.mac(HEAD_FILE_DOMAIN, database, &[head])
     }
 
-    /// Every field has a length that its form says.
-    fn mac(&self, form: &[u8], database: Uuid, heads: &[ChainHead]) -> Hash {
+    /// A MAC over fields of fixed length, which `domain` determines.
+    fn mac(&self, domain: &[u8], database: Uuid, heads: &[ChainHead]) -> Hash {
         let mut mac = Hmac::<Sha256>::new(&self.0.into());
-        mac.update(form);
+        mac.update(domain);
         mac.update(database.as_bytes());
         for head in heads {
             mac.update(&head.sequence.to_be_bytes());
@@ -104,11 +104,11 @@ pub(crate) struct AuditSigner {
 }
 
 impl AuditSigner {
-    /// Signs the log of a database for the first time, in the transaction that makes the column for it:
-    /// whatever is found without a signature later has lost it. A stop before the commit leaves a key
-    /// that nothing was signed with.
-    pub(crate) fn begin(path: &Path, connection: &Connection) -> Result<(), DatabaseError> {
-        Self::sign(AuditKey::read_or_make(path)?, connection).map(drop)
+    /// Signs the log of a database for the first time, in the transaction that creates the column
+    /// for it: a log without a signature has lost it from then on. If the server stops before the
+    /// commit, an unused key file remains.
+    pub(crate) fn sign_first(path: &Path, connection: &Connection) -> Result<(), DatabaseError> {
+        Self::sign(AuditKey::read_or_create(path)?, connection).map(drop)
     }
 
     fn sign(key: AuditKey, connection: &Connection) -> Result<Self, DatabaseError> {
@@ -119,17 +119,17 @@ impl AuditSigner {
         Ok(Self { key, database })
     }
 
-    /// Opens a log that is signed with the key in this file. It refuses every other log: an attacker may have
-    /// taken key and signature away to have a log of their own signed.
+    /// Opens a log that is signed with the key in this file. Any other log is an error: an attacker
+    /// may have removed key and signature so that the server signs a forged log.
     pub(crate) fn open(path: &Path, connection: &Connection) -> Result<Self, DatabaseError> {
         let reader = Reader::new(connection);
         let (database, state) = (reader.database_id()?, reader.audit_state()?);
-        let wrong = |what| DatabaseError::AuditKey { path: path.to_owned(), what };
-        let key = AuditKey::read(path)?.ok_or_else(|| wrong(KeyTrouble::Missing))?;
+        let error = |what| DatabaseError::AuditKey { path: path.to_owned(), what };
+        let key = AuditKey::read(path)?.ok_or_else(|| error(KeyTrouble::Missing))?;
         match state.mac {
-            None => Err(wrong(KeyTrouble::Unsigned)),
+            None => Err(error(KeyTrouble::Unsigned)),
             Some(mac) if mac != key.head_mac(database, state.head, state.floor) => {
-                Err(wrong(KeyTrouble::Misfit))
+                Err(error(KeyTrouble::Misfit))
             }
             Some(_) => Ok(Self { key, database }),
         }
@@ -140,7 +140,7 @@ impl AuditSigner {
     }
 }
 
-/// Why the audit key, or a signature with it, is refused.
+/// Why the audit key, or a signature with it, is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyTrouble {
     Missing,
@@ -163,16 +163,16 @@ impl fmt::Display for KeyTrouble {
 }
 
 /// The default path of the audit key, beside the database.
-pub(crate) fn usual_key(data: &Path) -> PathBuf {
+pub(crate) fn default_audit_key(data: &Path) -> PathBuf {
     data.join("db/audit.key")
 }
 
-/// An entry before it has its place in the chain.
+/// An audit entry before it is appended to the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAuditEntry {
     pub at: DateTime<Utc>,
     pub workspace: WorkspaceId,
-    /// Absent when the server does it by itself.
+    /// Absent for an action of the server itself.
     pub principal: Option<PrincipalId>,
     pub key: Option<KeyId>,
     pub action: String,
@@ -229,7 +229,7 @@ impl fmt::Display for ChainBreak {
     }
 }
 
-/// One place in the chain.
+/// The position and the hash of one entry of the chain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ChainHead {
     pub(crate) sequence: i64,
@@ -241,7 +241,7 @@ pub(crate) struct ChainHead {
 struct AuditState {
     /// The last entry.
     head: ChainHead,
-    /// The last entry that was forgotten; the log begins after it.
+    /// The last deleted entry; the log begins after it.
     floor: ChainHead,
     mac: Option<Hash>,
 }
@@ -253,35 +253,35 @@ pub struct AuditVerification {
     pub entries: i64,
     /// The number of earlier entries, deleted after their retention.
     pub forgotten: i64,
-    /// The hash of the last entry, to be noted elsewhere.
+    /// The hash of the last entry, to be recorded elsewhere.
     pub head: String,
 }
 
 struct AuditRow {
     sequence: i64,
-    line: NewAuditEntry,
+    entry: NewAuditEntry,
     previous: Hash,
     hash: Hash,
 }
 
 impl Tx<'_> {
-    /// Tells its number.
-    pub fn append_audit_entry(&self, line: &NewAuditEntry) -> Result<i64, DatabaseError> {
+    /// Appends an entry and returns its sequence number.
+    pub fn append_audit_entry(&self, entry: &NewAuditEntry) -> Result<i64, DatabaseError> {
         let AuditState { head, floor, .. } = self.audit_state()?;
         let sequence = head.sequence + 1;
-        let hash = entry_hash(sequence, line, &head.hash);
+        let hash = entry_hash(sequence, entry, &head.hash);
         self.execute_unversioned(
             "INSERT INTO audit (sequence, at, workspace, principal, key, action, object, detail, \
              previous_hash, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             (
                 sequence,
-                to_nanos(line.at),
-                line.workspace.uuid(),
-                line.principal.map(PrincipalId::uuid),
-                line.key.map(KeyId::uuid),
-                &line.action,
-                &line.object,
-                &line.detail,
+                to_nanos(entry.at),
+                entry.workspace.uuid(),
+                entry.principal.map(PrincipalId::uuid),
+                entry.key.map(KeyId::uuid),
+                &entry.action,
+                &entry.object,
+                &entry.detail,
                 head.hash,
                 hash,
             ),
@@ -292,31 +292,31 @@ impl Tx<'_> {
         Ok(sequence)
     }
 
-    /// Forgets entries from the beginning, up to the first that is younger, and at most so many. Tells
-    /// how many.
+    /// Deletes entries older than `before` from the beginning, at most `limit`, and returns their
+    /// number.
     pub(crate) fn prune_audit_log(
         &self,
         before: DateTime<Utc>,
-        most: usize,
+        limit: usize,
     ) -> Result<usize, DatabaseError> {
         let AuditState { head, floor, .. } = self.audit_state()?;
         let oldest = self.query_many(
             "SELECT sequence, at, hash FROM audit WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
-            (floor.sequence, most),
+            (floor.sequence, limit),
             |row| {
                 let head = ChainHead { sequence: row.get("sequence")?, hash: row.get("hash")? };
                 Ok((head, row.get::<_, i64>("at")?))
             },
         )?;
-        let old = oldest.iter().take_while(|(_, at)| *at <= to_nanos(before));
-        let Some((last, _)) = old.last() else { return Ok(0) };
-        let gone =
+        let expired = oldest.iter().take_while(|(_, at)| *at <= to_nanos(before));
+        let Some((last, _)) = expired.last() else { return Ok(0) };
+        let deleted =
             self.execute_unversioned("DELETE FROM audit WHERE sequence <= ?1", [last.sequence])?;
         self.execute_unversioned(
             "UPDATE audit_head SET floor_sequence = ?1, floor_hash = ?2, mac = ?3",
             (last.sequence, last.hash, self.audit_signer.mac(head, *last)),
         )?;
-        Ok(gone)
+        Ok(deleted)
     }
 }
 
@@ -365,7 +365,7 @@ impl Reader<'_> {
         state.ok_or(DatabaseError::Corrupt { what: "audit head" })
     }
 
-    /// Absent if it was forgotten, or never was.
+    /// The hash of an entry; `None` if it was deleted or never existed.
     pub(crate) fn audit_hash(&self, sequence: i64) -> Result<Option<Hash>, DatabaseError> {
         let sql = "SELECT hash FROM audit WHERE sequence = ?1";
         self.query_one(sql, [sequence], |row| Ok(row.get("hash")?))
@@ -390,7 +390,8 @@ impl Reader<'_> {
             (sequence, VERIFY_BATCH),
             |row| {
                 let sequence = row.get("sequence")?;
-                // What does not even have the form of an entry is a finding, not a failure.
+                // A row that does not have the form of an entry is a finding of the verification,
+                // and not a failure to read.
                 Ok(row_from_sql(row)
                     .map_err(|_| AuditError::Broken { sequence, what: ChainBreak::Changed }))
             },
@@ -398,56 +399,56 @@ impl Reader<'_> {
     }
 }
 
-/// Goes through the whole chain, also beside a running server. With `noted`, the hash of an entry that
-/// an auditor has recorded elsewhere, that entry must be in it. The key is beside the database unless `key_file`
-/// names it.
+/// Verifies the whole chain, also while a server is running. With `recorded`, the hash of an entry
+/// that an auditor has recorded elsewhere, that entry must be in the chain. The key is beside the
+/// database unless `key_file` names another file.
 pub fn verify_audit(
     data: &Path,
     key_file: Option<&Path>,
-    noted: Option<&str>,
+    recorded: Option<&str>,
 ) -> Result<AuditVerification, AuditError> {
-    let noted = match noted {
+    let recorded = match recorded {
         Some(text) => Some(
             unhex(text).ok_or_else(|| AuditError::InvalidHash(text.chars().take(80).collect()))?,
         ),
         None => None,
     };
     let (directory, readers) = (data.join("db"), ReaderPool::new(database_path(data)));
-    // Before the database, which a running server writes first.
+    // Read before the database, because a running server writes the database first.
     let id = readers.read(|reader| reader.database_id())?;
-    let key = AuditKey::read(key_file.unwrap_or(&usual_key(data)))?;
-    let mark = match &key {
+    let key = AuditKey::read(key_file.unwrap_or(&default_audit_key(data)))?;
+    let head_file = match &key {
         Some(key) => integrity::read_audit_head(&directory, id, key)?,
         None => None,
     };
-    readers.read(|reader| Ok(verify(reader, id, key.as_ref(), mark, noted)))?
+    readers.read(|reader| Ok(verify(reader, id, key.as_ref(), head_file, recorded)))?
 }
 
-/// The result of signing a log again.
+/// The result of [`sign_audit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SignedAnew {
-    /// There was nothing wrong with it, and nothing was changed.
-    Whole,
-    /// Why the log was refused before; also in the new entry.
+pub enum AuditSignOutcome {
+    /// The log was valid, and nothing was changed.
+    Unchanged,
+    /// `found` says why the log was invalid; the new entry has the same text.
     Signed { found: String, entry: i64 },
 }
 
-/// Signs the audit log as it is, with the key that is there or a new one, and adds an entry that says
-/// so. It repairs nothing: entries that are missing or were changed are still found. No server may be
-/// running, and the operator must have requested it.
-pub fn sign_audit(data: &Path, key_file: Option<&Path>) -> Result<SignedAnew, AuditError> {
-    let (home, usual) = (data.join("db"), usual_key(data));
-    let key_file = key_file.unwrap_or(&usual);
-    // Before anything is made: where there are no records, there is nothing to sign.
+/// Signs the audit log as it is, with the existing key or a new one, and adds an entry that says
+/// so. It repairs nothing: missing and changed entries are still found. The operator must have
+/// requested it, and no server may be running.
+pub fn sign_audit(data: &Path, key_file: Option<&Path>) -> Result<AuditSignOutcome, AuditError> {
+    let (directory, default_key) = (data.join("db"), default_audit_key(data));
+    let key_file = key_file.unwrap_or(&default_key);
+    // Before anything is created: without records there is nothing to sign.
     let found = match verify_audit(data, Some(key_file), None) {
-        Ok(_) => return Ok(SignedAnew::Whole),
+        Ok(_) => return Ok(AuditSignOutcome::Unchanged),
         Err(AuditError::Database(
             found @ (DatabaseError::AuditHeadFile { .. } | DatabaseError::DatabaseMismatch { .. }),
         )) => found.to_string(),
         Err(error @ AuditError::Database(_)) => return Err(error),
         Err(found) => found.to_string(),
     };
-    let _lock = lock_directory(&home)?;
+    let _lock = lock_directory(&directory)?;
     let database = database_path(data);
     let mut connection = schema::open_to_write(&database, key_file)?;
     let (key, is_new) = match AuditKey::read(key_file)? {
@@ -455,13 +456,13 @@ pub fn sign_audit(data: &Path, key_file: Option<&Path>) -> Result<SignedAnew, Au
         None => (AuditKey::generate(key_file)?, true),
     };
     let tx = connection.transaction().map_err(DatabaseError::from)?;
-    let last = "UPDATE audit_head SET sequence = last.sequence, hash = last.hash FROM \
+    let set_head = "UPDATE audit_head SET sequence = last.sequence, hash = last.hash FROM \
                 (SELECT sequence, hash FROM audit ORDER BY sequence DESC LIMIT 1) AS last";
-    tx.execute(last, []).map_err(DatabaseError::from)?;
-    let seal = AuditSigner::sign(key.clone(), &tx)?;
-    let rows = Tx::new(&tx, &seal);
+    tx.execute(set_head, []).map_err(DatabaseError::from)?;
+    let signer = AuditSigner::sign(key.clone(), &tx)?;
+    let rows = Tx::new(&tx, &signer);
     let workspace = rows.workspaces()?.first().map(|first| first.id);
-    let line = NewAuditEntry {
+    let entry = NewAuditEntry {
         at: Utc::now(),
         workspace: workspace.ok_or(DatabaseError::Corrupt { what: "workspace" })?,
         principal: None,
@@ -470,38 +471,39 @@ pub fn sign_audit(data: &Path, key_file: Option<&Path>) -> Result<SignedAnew, Au
         object: "audit log".to_owned(),
         detail: found.clone(),
     };
-    let entry = rows.append_audit_entry(&line)?;
-    // Last, for the user whose server reads it; a sign that fails leaves no key behind.
+    let sequence = rows.append_audit_entry(&entry)?;
+    // The key file is created last, for the user that the server runs as; if signing fails, no key
+    // remains.
     if is_new {
         keyfile::create_beside(key_file, &key.0, &database).map_err(DatabaseError::from)?;
     }
-    let committed = integrity::remove_mark(&home).and_then(|()| Ok(tx.commit()?));
-    if let Err(error) = committed {
+    let result = integrity::remove_audit_head_file(&directory).and_then(|()| Ok(tx.commit()?));
+    if let Err(error) = result {
         if is_new {
             std::fs::remove_file(key_file).map_err(DatabaseError::io(key_file))?;
         }
         return Err(error.into());
     }
-    Ok(SignedAnew::Signed { found, entry })
+    Ok(AuditSignOutcome::Signed { found, entry: sequence })
 }
 
 fn verify(
     reader: &Reader<'_>,
     database: Uuid,
     key: Option<&AuditKey>,
-    mark: Option<ChainHead>,
-    noted: Option<Hash>,
+    recorded_head: Option<ChainHead>,
+    recorded: Option<Hash>,
 ) -> Result<AuditVerification, AuditError> {
     let AuditState { head, floor, mac } = reader.audit_state()?;
     let mut last = floor;
     let mut after = i64::MIN;
     loop {
-        let links = reader.audit_rows_after(after)?;
-        if links.is_empty() {
+        let rows = reader.audit_rows_after(after)?;
+        if rows.is_empty() {
             break;
         }
-        for link in links {
-            last = verify_row(last, &link?)?;
+        for row in rows {
+            last = verify_row(last, &row?)?;
         }
         after = last.sequence;
     }
@@ -515,62 +517,62 @@ fn verify(
     if mac != key.map(|key| key.head_mac(database, head, floor)) || mac.is_none() {
         return broken(head.sequence, ChainBreak::UnsignedHead);
     }
-    match mark {
-        Some(mark) if mark.sequence > head.sequence => {
-            return broken(mark.sequence, ChainBreak::Truncated);
+    match recorded_head {
+        Some(recorded_head) if recorded_head.sequence > head.sequence => {
+            return broken(recorded_head.sequence, ChainBreak::Truncated);
         }
-        Some(mark)
-            if mark.sequence > floor.sequence
-                && reader.audit_hash(mark.sequence)? != Some(mark.hash) =>
+        Some(recorded_head)
+            if recorded_head.sequence > floor.sequence
+                && reader.audit_hash(recorded_head.sequence)? != Some(recorded_head.hash) =>
         {
-            return broken(mark.sequence, ChainBreak::Changed);
+            return broken(recorded_head.sequence, ChainBreak::Changed);
         }
         _ => {}
     }
-    if let Some(noted) = noted
-        && noted != head.hash
-        && noted != floor.hash
-        && !reader.has_audit_hash(&noted)?
+    if let Some(recorded) = recorded
+        && recorded != head.hash
+        && recorded != floor.hash
+        && !reader.has_audit_hash(&recorded)?
     {
-        return Err(AuditError::HashNotFound { hash: hex(&noted), first: floor.sequence + 1 });
+        return Err(AuditError::HashNotFound { hash: hex(&recorded), first: floor.sequence + 1 });
     }
     let (entries, forgotten) = (head.sequence - floor.sequence, floor.sequence);
     Ok(AuditVerification { entries, forgotten, head: hex(&head.hash) })
 }
 
-fn verify_row(last: ChainHead, link: &AuditRow) -> Result<ChainHead, AuditError> {
+fn verify_row(last: ChainHead, row: &AuditRow) -> Result<ChainHead, AuditError> {
     let next = last.sequence + 1;
     let broken = |sequence, what| Err(AuditError::Broken { sequence, what });
-    if link.sequence < next {
-        return broken(link.sequence, ChainBreak::Added);
+    if row.sequence < next {
+        return broken(row.sequence, ChainBreak::Added);
     }
-    if link.sequence > next {
+    if row.sequence > next {
         return broken(next, ChainBreak::Missing);
     }
-    if link.hash != entry_hash(link.sequence, &link.line, &link.previous) {
+    if row.hash != entry_hash(row.sequence, &row.entry, &row.previous) {
         return broken(next, ChainBreak::Changed);
     }
-    if link.previous != last.hash {
+    if row.previous != last.hash {
         return broken(next, ChainBreak::Unlinked);
     }
-    Ok(ChainHead { sequence: next, hash: link.hash })
+    Ok(ChainHead { sequence: next, hash: row.hash })
 }
 
-/// Each field with its length before it, so that no two entries are the same bytes.
-fn entry_hash(sequence: i64, line: &NewAuditEntry, previous: &Hash) -> Hash {
-    let workspace = line.workspace.uuid();
-    let principal = line.principal.map(PrincipalId::uuid);
-    let key = line.key.map(KeyId::uuid);
+/// Hashes each field with its length before it, so that no two entries are the same bytes.
+fn entry_hash(sequence: i64, entry: &NewAuditEntry, previous: &Hash) -> Hash {
+    let workspace = entry.workspace.uuid();
+    let principal = entry.principal.map(PrincipalId::uuid);
+    let key = entry.key.map(KeyId::uuid);
     let fields: [&[u8]; 10] = [
         ENTRY_DOMAIN,
         &sequence.to_be_bytes(),
-        &to_nanos(line.at).to_be_bytes(),
+        &to_nanos(entry.at).to_be_bytes(),
         workspace.as_bytes(),
         principal.as_ref().map_or(&[], |id| id.as_bytes()),
         key.as_ref().map_or(&[], |id| id.as_bytes()),
-        line.action.as_bytes(),
-        line.object.as_bytes(),
-        line.detail.as_bytes(),
+        entry.action.as_bytes(),
+        entry.object.as_bytes(),
+        entry.detail.as_bytes(),
         previous,
     ];
     let mut hasher = Sha256::new();
@@ -584,7 +586,7 @@ fn entry_hash(sequence: i64, line: &NewAuditEntry, previous: &Hash) -> Hash {
 fn row_from_sql(row: &Row<'_>) -> Result<AuditRow, DatabaseError> {
     Ok(AuditRow {
         sequence: row.get("sequence")?,
-        line: NewAuditEntry {
+        entry: NewAuditEntry {
             at: from_nanos(row.get("at")?),
             workspace: WorkspaceId::new(row.get("workspace")?),
             principal: row.get::<_, Option<Uuid>>("principal")?.map(PrincipalId::new),
@@ -598,19 +600,19 @@ fn row_from_sql(row: &Row<'_>) -> Result<AuditRow, DatabaseError> {
     })
 }
 
-fn to_audit_entry(link: AuditRow) -> Result<AuditEntry, DatabaseError> {
-    let sequence = link.sequence.try_into();
+fn to_audit_entry(row: AuditRow) -> Result<AuditEntry, DatabaseError> {
+    let sequence = row.sequence.try_into();
     Ok(AuditEntry {
         sequence: sequence.map_err(|_| DatabaseError::Corrupt { what: "audit entry" })?,
-        at: link.line.at,
-        workspace: link.line.workspace,
-        principal: link.line.principal,
-        key: link.line.key,
-        action: link.line.action,
-        object: link.line.object,
-        detail: link.line.detail,
-        previous_hash: hex(&link.previous),
-        hash: hex(&link.hash),
+        at: row.entry.at,
+        workspace: row.entry.workspace,
+        principal: row.entry.principal,
+        key: row.entry.key,
+        action: row.entry.action,
+        object: row.entry.object,
+        detail: row.entry.detail,
+        previous_hash: hex(&row.previous),
+        hash: hex(&row.hash),
     })
 }
 

@@ -1,8 +1,9 @@
-//! The bytes of files, each in a file of its own under its id.
+//! The bytes of files, each in a file named by its id.
 //!
-//! They are written aside, made durable, and renamed: what is under an id is whole. Bytes whose row
-//! was never committed, or is deleted, are set aside at the next start and removed after the
-//! retention: a database that was restored wrongly must not take the files with it.
+//! Bytes are written to a staging directory, synced and renamed, so that a file under an id is
+//! always complete. Bytes without a row, because it was never committed or was deleted, are moved
+//! aside at the next start and removed after the retention: a database that was restored wrongly
+//! must not delete the files.
 
 use crate::DatabaseError;
 use crate::database::{create_private_directory, sync_directory};
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use types::FileId;
 use uuid::Uuid;
 
-/// Files are spread over 256 shards, since a directory of all of them would be slow to go through.
+/// Files in 256 shards, since listing one directory with all of them would be slow.
 #[derive(Debug, Clone)]
 pub struct Blobs {
     staging: PathBuf,
@@ -23,7 +24,7 @@ pub struct Blobs {
     aside: PathBuf,
 }
 
-/// Files that no record knows.
+/// Files without a record, which were moved aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuarantinedFiles {
     pub files: usize,
@@ -31,9 +32,10 @@ pub struct QuarantinedFiles {
 }
 
 impl Blobs {
-    /// Whatever was being written when the last server ended is thrown away.
-    pub(crate) fn open(home: &Path) -> Result<Self, DatabaseError> {
-        let [staging, files, aside] = ["staging", "files", "aside"].map(|name| home.join(name));
+    /// Opens the directories, and deletes what the last server had not finished writing.
+    pub(crate) fn open(directory: &Path) -> Result<Self, DatabaseError> {
+        let [staging, files, aside] =
+            ["staging", "files", "aside"].map(|name| directory.join(name));
         let blobs = Self { staging, files, aside };
         if blobs.staging.exists() {
             fs::remove_dir_all(&blobs.staging).map_err(DatabaseError::io(&blobs.staging))?;
@@ -43,12 +45,12 @@ impl Blobs {
         Ok(blobs)
     }
 
-    /// A new name for bytes on their way in, on the same file system as where they will stay.
+    /// A new path in the staging directory, on the same file system as the files.
     pub fn staging_path(&self) -> PathBuf {
         self.staging.join(Uuid::now_v7().to_string())
     }
 
-    /// Makes a staged file durable under an id. It waits for the disk.
+    /// Makes a staged file durable under an id. Blocks until it is synced.
     pub fn persist(&self, staged: &Path, id: FileId) -> Result<(), DatabaseError> {
         let shard = self.shard_directory(id);
         self.ensure_shard(&shard)?;
@@ -76,7 +78,7 @@ impl Blobs {
         }
     }
 
-    /// The row must be gone. What is not there any more is removed.
+    /// Removes the bytes of a file whose row is gone; succeeds if they no longer exist.
     pub fn remove(&self, id: FileId) -> Result<(), DatabaseError> {
         let path = self.path(id);
         match fs::remove_file(&path) {
@@ -87,7 +89,7 @@ impl Blobs {
         }
     }
 
-    /// Moves what is under no id of `known` into a directory that is named by the time.
+    /// Moves files whose id is not in `known` into a directory that is named by the time.
     pub(crate) fn quarantine_orphans(
         &self,
         known: &HashSet<FileId>,
@@ -97,7 +99,7 @@ impl Blobs {
         let mut files = 0;
         for shard in fs::read_dir(&self.files).map_err(DatabaseError::io(&self.files))? {
             let shard = shard.map_err(DatabaseError::io(&self.files))?.path();
-            // The marker of the database is beside the shards.
+            // The database marker is beside the shards.
             if !shard.is_dir() {
                 continue;
             }
@@ -118,7 +120,7 @@ impl Blobs {
         Ok((files > 0).then_some(QuarantinedFiles { files, directory }))
     }
 
-    /// Removes what was set aside before that moment. Tells how many directories.
+    /// Removes the directories that were moved aside before that time, and returns their number.
     pub(crate) fn remove_quarantined(&self, before: DateTime<Utc>) -> Result<usize, DatabaseError> {
         let listed = match fs::read_dir(&self.aside) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -140,7 +142,7 @@ impl Blobs {
         self.shard_directory(id).join(id.to_string())
     }
 
-    /// The last byte of an id chooses it: the first ones are the time, and alike for decades.
+    /// The shard is the last byte of the id: the first bytes are the time, and alike for decades.
     fn shard_directory(&self, id: FileId) -> PathBuf {
         let [.., last] = *id.uuid().as_bytes();
         self.files.join(format!("{last:02x}"))

@@ -1,15 +1,14 @@
-//! Decides whether the wall clock can be trusted before data is deleted.
+//! Decides whether the wall clock can be trusted before expired records are deleted.
 //!
-//! A wall clock can jump: by hand, by a wrong battery clock at boot, by a bad time server. What is
-//! forgotten while it is wrong does not come back when it is right again. So nothing is forgotten
-//! in a round whose wall clock disagrees with the monotonic clock, until the new time has held for
-//! [`CONFIRMATION`].
+//! The wall clock can jump: set by hand, by a bad battery clock at boot, or by a wrong time server.
+//! Records that are deleted because of a wrong time are lost. So a round whose wall clock disagrees
+//! with the monotonic clock deletes nothing, until the new time has held for [`CONFIRMATION`].
 
 use chrono::{DateTime, TimeDelta, Utc};
 use std::time::{Duration, Instant};
 
-/// The allowed difference between two rounds: slewing, leap seconds, a restart of the server. No retention is so
-/// short that this much would matter.
+/// The allowed difference between two rounds: slewing, leap seconds, a restart of the server. It is
+/// negligible compared with every retention.
 const TOLERANCE: TimeDelta = TimeDelta::minutes(5);
 /// How long a new time must hold before it is trusted: long enough for a time server to correct
 /// it, and shorter than a working day, after which many machines are switched off.
@@ -23,12 +22,12 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    /// Whether the wall clock has gone as far as the monotonic one since `earlier`.
+    /// Whether the wall clock has advanced as far as the monotonic one since `earlier`.
     fn agrees_with(self, earlier: Self) -> bool {
-        let passed = self.monotonic.saturating_duration_since(earlier.monotonic);
-        let expected = TimeDelta::from_std(passed)
+        let elapsed = self.monotonic.saturating_duration_since(earlier.monotonic);
+        let expected = TimeDelta::from_std(elapsed)
             .ok()
-            .and_then(|passed| earlier.wall.checked_add_signed(passed));
+            .and_then(|elapsed| earlier.wall.checked_add_signed(elapsed));
         expected.is_some_and(|expected| is_near(self.wall, expected))
     }
 }
@@ -37,28 +36,32 @@ fn is_near(one: DateTime<Utc>, other: DateTime<Utc>) -> bool {
     one.signed_duration_since(other).abs() <= TOLERANCE
 }
 
-/// The readings that a decision needs, of this process.
+/// The readings of this process that a decision needs.
 #[derive(Debug, Default)]
 pub(crate) struct TrustedClock {
-    /// The last one that was believed.
+    /// The last trusted reading.
     trusted: Option<ClockReading>,
-    /// The first one of a new time that is not believed yet.
+    /// The first reading of a new time that is not trusted yet.
     unconfirmed: Option<ClockReading>,
 }
 
 impl TrustedClock {
-    /// Whether this reading can be trusted. `kept` is the last trusted wall time before
-    /// this process; a database that has none has forgotten nothing yet.
-    pub(crate) fn confirm(&mut self, now: ClockReading, kept: Option<DateTime<Utc>>) -> bool {
-        let agrees = match self.trusted {
+    /// Whether this reading can be trusted. `last_trusted` is the last trusted wall time of an
+    /// earlier process; a database without one has deleted nothing yet.
+    pub(crate) fn confirm(
+        &mut self,
+        now: ClockReading,
+        last_trusted: Option<DateTime<Utc>>,
+    ) -> bool {
+        let is_consistent = match self.trusted {
             Some(trusted) => now.agrees_with(trusted),
-            None => kept.is_none_or(|kept| is_near(now.wall, kept)),
+            None => last_trusted.is_none_or(|last_trusted| is_near(now.wall, last_trusted)),
         };
-        let held = self.unconfirmed.is_some_and(|first| {
+        let is_confirmed = self.unconfirmed.is_some_and(|first| {
             now.agrees_with(first)
                 && now.monotonic.saturating_duration_since(first.monotonic) >= CONFIRMATION
         });
-        if agrees || held {
+        if is_consistent || is_confirmed {
             (self.trusted, self.unconfirmed) = (Some(now), None);
             return true;
         }
@@ -79,7 +82,7 @@ mod tests {
     }
 
     impl TestClock {
-        /// Seconds since it began, and how far its wall clock is ahead.
+        /// Seconds since the clock began, and how far its wall clock is ahead.
         fn at(&self, seconds: u64, ahead: TimeDelta) -> ClockReading {
             let passed = Duration::from_secs(seconds);
             ClockReading {

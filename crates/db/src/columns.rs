@@ -7,8 +7,8 @@ use serde::de::value::{Error, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds since 1970: exact, and ordered as time is. Before 1677 every moment is the first one,
-/// and after 2262 the last.
+/// Nanoseconds since 1970, exact and ordered. Times before 1677 and after 2262 become the first and
+/// the last one that can be stored.
 pub(crate) fn to_nanos(at: DateTime<Utc>) -> i64 {
     let outermost = if at < DateTime::UNIX_EPOCH { i64::MIN } else { i64::MAX };
     at.timestamp_nanos_opt().unwrap_or(outermost)
@@ -18,7 +18,7 @@ pub(crate) fn from_nanos(moment: i64) -> DateTime<Utc> {
     DateTime::from_timestamp_nanos(moment)
 }
 
-/// The JSON of a record's type.
+/// A record as JSON.
 pub(crate) fn to_json<T: Serialize>(
     what: &'static str,
     value: &T,
@@ -35,7 +35,7 @@ pub(crate) fn from_json_column<T: DeserializeOwned>(
     serde_json::from_slice(json).map_err(|_| DatabaseError::Corrupt { what })
 }
 
-/// The name of a variant without fields, as it stands in JSON and without its quotes.
+/// The name of a variant without fields, as in JSON but without quotes.
 pub(crate) fn variant_name<T: Serialize>(
     what: &'static str,
     value: &T,

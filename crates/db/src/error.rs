@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Can be cloned, because every job of a failed commit gets the error.
+/// An error of the database. It can be cloned, because every job of a failed commit gets it.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DatabaseError {
     #[error(
@@ -35,7 +35,7 @@ pub enum DatabaseError {
     #[error(
         "files and database do not belong together: {} names the database {found}, and this one is \
          {database}; restore both from one backup. If they do belong together, remove that file: \
-         files without a record are then moved to quarantine",
+         files without a record are then moved to db/aside and volumes/all/.aside",
         .marker.display()
     )]
     DatabaseMismatch { marker: PathBuf, found: String, database: uuid::Uuid },
@@ -44,17 +44,17 @@ pub enum DatabaseError {
         "the last commits of the database are missing: according to {} audit entry {had} was \
          written, and the database has {has} entries or a different one; restore the database \
          together with its -wal file. To continue without the missing commits, remove that file: \
-         files without a record are then moved to quarantine",
-        .mark.display()
+         files without a record are then moved to db/aside and volumes/all/.aside",
+        .head_file.display()
     )]
-    CommitsMissing { mark: PathBuf, has: i64, had: i64 },
+    CommitsMissing { head_file: PathBuf, has: i64, had: i64 },
 
     #[error(
         "{} is invalid or was not signed with the audit key; restore it, or remove it to continue \
          without the check that the database is complete",
-        .mark.display()
+        .head_file.display()
     )]
-    AuditHeadFile { mark: PathBuf },
+    AuditHeadFile { head_file: PathBuf },
 
     #[error(
         "audit key {} {what}; see `belljar audit verify`. To continue, sign the log as it is with \
@@ -97,8 +97,8 @@ pub enum DatabaseError {
 }
 
 impl DatabaseError {
-    /// After such an error the content of the disk is unknown: a failed fsync may have dropped pages
-    /// that a second one would call written.
+    /// Whether the content of the disk is unknown after this error: a failed fsync may have dropped
+    /// pages that a second one would report as written.
     pub(crate) fn is_fatal(&self) -> bool {
         let Self::Sqlite(error) = self else {
             return matches!(self, Self::Stopped { .. });
@@ -113,7 +113,7 @@ impl DatabaseError {
         })
     }
 
-    /// For a row whose name must be unique among its kind.
+    /// For a row whose name must be unique among objects of its kind.
     pub(crate) fn or_name_taken(self, kind: &'static str, name: &str) -> Self {
         match &self {
             Self::Sqlite(error) if extended_code(error) == Some(ffi::SQLITE_CONSTRAINT_UNIQUE) => {
@@ -131,7 +131,7 @@ impl DatabaseError {
 impl From<rusqlite::Error> for DatabaseError {
     fn from(error: rusqlite::Error) -> Self {
         match extended_code(&error) {
-            // The index of the log is a file too, and has its own code for a full disk.
+            // The index of the write-ahead log is a file too, and has its own code for a full disk.
             Some(ffi::SQLITE_FULL | ffi::SQLITE_IOERR_SHMSIZE) => Self::DiskFull,
             _ => Self::Sqlite(Arc::new(error)),
         }

@@ -1,6 +1,6 @@
 //! Metadata of files. Their bytes are in `blobs`.
 //!
-//! The bytes come first and go last: there is never a row without them.
+//! The bytes are stored before the row and removed after it, so that no row is without bytes.
 
 use crate::columns::{from_json_column, to_json, to_nanos, variant_name};
 use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use types::{ExecutionId, File, FileId, PrincipalId, WorkspaceId};
 
 impl Tx<'_> {
-    /// Its bytes must have been kept.
+    /// Inserts the row of a file whose bytes are stored.
     pub fn insert_file(&self, workspace: WorkspaceId, file: &File) -> Result<(), DatabaseError> {
         self.execute(
             "INSERT INTO files \
@@ -29,22 +29,22 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// `OverQuota` if the workspace would have more than `most` bytes then. No one else writes
-    /// between the look and the change.
+    /// Fails with `QuotaExceeded` if the workspace would then have more than `most` bytes. No other
+    /// writer comes between the check and the change.
     pub fn insert_files(
         &self,
         workspace: WorkspaceId,
         files: &[File],
         most: u64,
     ) -> Result<(), DatabaseError> {
-        let room = most.saturating_sub(self.file_bytes(workspace)?);
-        if files.iter().map(|file| file.size).sum::<u64>() > room {
+        let free_bytes = most.saturating_sub(self.file_bytes(workspace)?);
+        if files.iter().map(|file| file.size).sum::<u64>() > free_bytes {
             return Err(DatabaseError::QuotaExceeded { most });
         }
         files.iter().try_for_each(|file| self.insert_file(workspace, file))
     }
 
-    /// When this is committed, and only then, its bytes can be removed.
+    /// Deletes the row of a file. Remove its bytes only after the commit.
     pub fn delete_file(&self, workspace: WorkspaceId, id: FileId) -> Result<bool, DatabaseError> {
         let key = (workspace.uuid(), id.uuid());
         Ok(self.execute("DELETE FROM files WHERE workspace = ?1 AND id = ?2", key)? == 1)
@@ -59,7 +59,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The newest one, if an execution has several of a name.
+    /// The file with this name; the newest one if the execution has several.
     pub fn file_of_execution(
         &self,
         workspace: WorkspaceId,
@@ -74,7 +74,7 @@ impl Reader<'_> {
         )
     }
 
-    /// By name.
+    /// The files of an execution, ordered by name.
     pub fn files_of_execution(
         &self,
         workspace: WorkspaceId,

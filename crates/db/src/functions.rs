@@ -1,4 +1,4 @@
-//! Functions: what is known of each, and the files of what serves.
+//! Functions: their definitions, and the source of the deployed version.
 
 use crate::columns::{from_json_column, to_json};
 use crate::executions::{WITH_INPUTS, summary_from_row};
@@ -10,7 +10,7 @@ const FUNCTIONS: NamedTable =
     NamedTable { table: "functions", grant_kind: "function", noun: "function" };
 
 impl Tx<'_> {
-    /// `source` are the files of what serves, if something does already.
+    /// `source` is the deployed source; absent until the first deployment is done.
     pub fn insert_function(
         &self,
         workspace: WorkspaceId,
@@ -36,7 +36,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Without a source, the one that is there stays. False if there is no such function.
+    /// Without `source`, the stored one stays. False if there is no such function.
     pub fn update_function(
         &self,
         workspace: WorkspaceId,
@@ -91,7 +91,7 @@ impl Reader<'_> {
         self.find_by_name(FUNCTIONS, workspace, name)
     }
 
-    /// A function and the files of what serves, of the same moment; absent if nothing serves.
+    /// A function and its deployed source, read together; `None` if nothing is deployed.
     pub fn deployed_function(
         &self,
         workspace: WorkspaceId,
@@ -108,7 +108,7 @@ impl Reader<'_> {
         self.count_named(FUNCTIONS, workspace)
     }
 
-    /// Whether a function of any workspace runs in this environment, or soon will.
+    /// Whether a function of any workspace uses this environment, or is being deployed with it.
     pub fn is_environment_of_function(&self, environment: &str) -> Result<bool, DatabaseError> {
         let sql = "SELECT 1 FROM functions WHERE environment = ?1 OR preparing = ?1 LIMIT 1";
         Ok(self.query_one(sql, [environment], |_| Ok(()))?.is_some())
@@ -125,7 +125,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A search is in their names.
+    /// Lists functions; `search` looks in their names.
     pub fn functions(
         &self,
         workspace: WorkspaceId,
@@ -135,7 +135,7 @@ impl Reader<'_> {
         self.list_named(FUNCTIONS, workspace, filter, page)
     }
 
-    /// Summaries of its calls, those of one principal if one is named.
+    /// Summaries of the calls of a function, or of one principal's calls.
     pub fn function_calls(
         &self,
         workspace: WorkspaceId,

@@ -1,4 +1,4 @@
-//! Grants.
+//! Grants of privileges, and offers of ownership.
 
 use crate::columns::{from_nanos, parse_variant, to_nanos};
 use crate::{DatabaseError, ObjectFilter, PageRequest, Reader, RowPage, Tx};
@@ -17,7 +17,7 @@ pub struct GrantFilter {
 }
 
 impl Tx<'_> {
-    /// The grant that holds now: this one, or the same one from before.
+    /// Inserts a grant, or returns the existing one for the same principal, object and privilege.
     pub fn insert_grant(
         &self,
         workspace: WorkspaceId,
@@ -39,8 +39,8 @@ impl Tx<'_> {
             ),
         )?;
         let held = self.grants_held(workspace, &[grant.principal], &[grant.object])?;
-        let same = held.into_iter().find(|held| held.privilege == grant.privilege);
-        same.ok_or(DatabaseError::Corrupt { what: "grant" })
+        let existing = held.into_iter().find(|held| held.privilege == grant.privilege);
+        existing.ok_or(DatabaseError::Corrupt { what: "grant" })
     }
 
     pub fn delete_grant(&self, workspace: WorkspaceId, id: GrantId) -> Result<bool, DatabaseError> {
@@ -49,8 +49,8 @@ impl Tx<'_> {
         Ok(deleted == 1)
     }
 
-    /// Deletes all grants on an object, and the offer of it: for an object that is deleted or has a new
-    /// owner.
+    /// Deletes all grants on an object and the offer of its ownership, when the object is deleted
+    /// or gets a new owner.
     pub fn delete_grants_on(
         &self,
         workspace: WorkspaceId,
@@ -68,7 +68,7 @@ impl Tx<'_> {
         )
     }
 
-    /// Keeps an offer in the place of an earlier one of the same object.
+    /// Stores an offer. It replaces an earlier one of the same object.
     pub fn upsert_offer(
         &self,
         workspace: WorkspaceId,
@@ -91,7 +91,7 @@ impl Tx<'_> {
         .map(drop)
     }
 
-    /// False if there is none.
+    /// False if there is no such offer.
     pub fn delete_offer(&self, workspace: WorkspaceId, id: OfferId) -> Result<bool, DatabaseError> {
         let key = (workspace.uuid(), id.uuid());
         let sql = "DELETE FROM ownership_offers WHERE workspace = ?1 AND id = ?2";
@@ -106,10 +106,10 @@ impl Reader<'_> {
         id: OfferId,
     ) -> Result<Option<OwnershipOffer>, DatabaseError> {
         let sql = "SELECT * FROM ownership_offers WHERE workspace = ?1 AND id = ?2";
-        self.query_one(sql, (workspace.uuid(), id.uuid()), offer)
+        self.query_one(sql, (workspace.uuid(), id.uuid()), offer_from_row)
     }
 
-    /// Newest first: all offers, or those to or from any of `seen_by`.
+    /// Newest first: all offers, or those to or by any of `seen_by`.
     pub fn offers(
         &self,
         workspace: WorkspaceId,
@@ -123,7 +123,7 @@ impl Reader<'_> {
                   OR offered_by IN (SELECT unhex(value) FROM json_each(?4))) \
              ORDER BY id DESC LIMIT ?2",
             &[&workspace.uuid(), &filter.viewers_json()],
-            offer,
+            offer_from_row,
         )
     }
 
@@ -133,7 +133,7 @@ impl Reader<'_> {
         id: GrantId,
     ) -> Result<Option<Grant>, DatabaseError> {
         let sql = "SELECT * FROM grants WHERE workspace = ?1 AND id = ?2";
-        self.query_one(sql, (workspace.uuid(), id.uuid()), grant)
+        self.query_one(sql, (workspace.uuid(), id.uuid()), grant_from_row)
     }
 
     /// Whether any of the subjects has a grant on any object.
@@ -144,15 +144,15 @@ impl Reader<'_> {
     ) -> Result<bool, DatabaseError> {
         let sql = "SELECT * FROM grants WHERE workspace = ?1 AND principal = ?2 LIMIT 1";
         for subject in subjects {
-            if self.query_one(sql, (workspace.uuid(), subject.uuid()), grant)?.is_some() {
+            if self.query_one(sql, (workspace.uuid(), subject.uuid()), grant_from_row)?.is_some() {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Every grant of any of the subjects on any of the objects. It is asked at every request, with
-    /// few of both: a look-up for each pair is faster than a list inside of one statement.
+    /// Every grant of any of the subjects on any of the objects. Each request checks this with few
+    /// of both, so a look-up for each pair is faster than a list inside one statement.
     pub fn grants_held(
         &self,
         workspace: WorkspaceId,
@@ -165,7 +165,7 @@ impl Reader<'_> {
         for subject in subjects {
             for object in objects {
                 let pair = (workspace.uuid(), subject.uuid(), object.kind(), object.uuid());
-                held.append(&mut self.query_many(sql, pair, grant)?);
+                held.append(&mut self.query_many(sql, pair, grant_from_row)?);
             }
         }
         Ok(held)
@@ -181,7 +181,7 @@ impl Reader<'_> {
             "SELECT * FROM grants WHERE workspace = ?1 AND object_kind = ?2 AND object_id = ?3 \
              AND privilege = 'OWNERSHIP' ORDER BY id",
             (workspace.uuid(), object.kind(), object.uuid()),
-            grant,
+            grant_from_row,
         )
     }
 
@@ -203,36 +203,36 @@ impl Reader<'_> {
                 &filter.object.map(ObjectRef::kind),
                 &filter.object.map(ObjectRef::uuid),
             ],
-            grant,
+            grant_from_row,
         )
     }
 }
 
-fn grant(row: &Row<'_>) -> Result<Grant, DatabaseError> {
+fn grant_from_row(row: &Row<'_>) -> Result<Grant, DatabaseError> {
     let privilege: String = row.get("privilege")?;
     let kind: String = row.get("object_kind")?;
     Ok(Grant {
         id: GrantId::new(row.get("id")?),
         principal: PrincipalId::new(row.get("principal")?),
         privilege: parse_variant("grant", &privilege)?,
-        object: object(&kind, row.get("object_id")?)?,
+        object: object_ref(&kind, row.get("object_id")?)?,
         granted_by: PrincipalId::new(row.get("granted_by")?),
         created_at: from_nanos(row.get("created_at")?),
     })
 }
 
-fn offer(row: &Row<'_>) -> Result<OwnershipOffer, DatabaseError> {
+fn offer_from_row(row: &Row<'_>) -> Result<OwnershipOffer, DatabaseError> {
     let kind: String = row.get("object_kind")?;
     Ok(OwnershipOffer {
         id: OfferId::new(row.get("id")?),
         principal: PrincipalId::new(row.get("principal")?),
-        object: object(&kind, row.get("object_id")?)?,
+        object: object_ref(&kind, row.get("object_id")?)?,
         offered_by: PrincipalId::new(row.get("offered_by")?),
         created_at: from_nanos(row.get("created_at")?),
     })
 }
 
-fn object(kind: &str, id: Uuid) -> Result<ObjectRef, DatabaseError> {
+fn object_ref(kind: &str, id: Uuid) -> Result<ObjectRef, DatabaseError> {
     match kind {
         "workspace" => Ok(ObjectRef::Workspace(WorkspaceId::new(id))),
         "tool" => Ok(ObjectRef::Tool(ToolId::new(id))),

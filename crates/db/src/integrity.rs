@@ -1,11 +1,12 @@
-//! The id of the database that the files belong to, and its last commit: stored beside the files, so that
-//! a database that is missing, another one, or an older copy is noticed before anything is done.
+//! The id of the database that the files belong to, and its newest audit entry: stored beside the
+//! files, so that a missing database, a different one or an older copy is detected before anything
+//! is changed.
 //!
 //! ```text
 //! db/files/.database   the id of the database whose files these are
 //! volumes/all/.database    the same for volumes
 //! db/audit.head        the newest audit entry that is durable, with a MAC
-//! db/aside/<date>/     files that no record knows, until the retention is over
+//! db/aside/<date>/     files without a record, until the retention ends
 //! ```
 
 use crate::DatabaseError;
@@ -20,27 +21,28 @@ use uuid::Uuid;
 
 /// In a directory of files: the id of their database.
 const DATABASE_MARKER: &str = ".database";
-/// The first word of the mark, which says in which form the rest is.
+/// The first word of the audit head file: the format of the rest.
 const HEAD_FILE_FORMAT: &str = "belljar-audit-head-1";
-/// More than a mark ever has.
+/// More than an audit head file or a marker ever has.
 const HEAD_FILE_BYTES_MAX: u64 = 1024;
 /// The number of files that an error counts before it says "or more".
 const COUNTED_MAX: usize = 10_000;
-/// The name of a directory of files that were set aside: it sorts by time, and tells it.
+/// The name of a directory for files that are moved aside: its time, so that names sort by time.
 const QUARANTINE_NAME_FORMAT: &str = "%Y-%m-%dT%H-%M-%SZ";
 
-/// The name of a directory for what is set aside now.
+/// The name of a directory for files that are moved aside at this time.
 pub fn quarantine_name(now: DateTime<Utc>) -> String {
     now.format(QUARANTINE_NAME_FORMAT).to_string()
 }
 
-/// Whether a directory of this name was made before that moment. One that was not made here stays.
+/// Whether a directory of this name was created before that time. A directory with another name
+/// stays.
 pub fn was_quarantined_before(name: &str, before: DateTime<Utc>) -> bool {
     let at = chrono::NaiveDateTime::parse_from_str(name, QUARANTINE_NAME_FORMAT);
     at.is_ok_and(|at| at.and_utc() < before)
 }
 
-/// Refuses to make a new database where something is kept that belongs to another one.
+/// Refuses to create a database in a data directory that has data of another one.
 pub(crate) fn check_no_data_without_database(
     database: &Path,
     data: &Path,
@@ -56,8 +58,8 @@ pub(crate) fn check_no_data_without_database(
     }
     let volumes =
         list_directory(&volumes_directory(data))?.iter().filter(|path| !is_hidden(path)).count();
-    let log = wal_path(database);
-    let has_log = fs::metadata(&log).is_ok_and(|log| log.len() > 0);
+    let wal = wal_path(database);
+    let has_log = fs::metadata(&wal).is_ok_and(|wal| wal.len() > 0);
     let was_written = audit_head_path(&directory).exists();
     if files == 0 && volumes == 0 && !has_log && !was_written {
         return Ok(());
@@ -77,8 +79,9 @@ pub fn volumes_directory(data: &Path) -> PathBuf {
     data.join("volumes/all")
 }
 
-/// Compares the id of the database with the markers beside the files, and adds those that are
-/// missing: an empty directory, or one that an operator has said belongs here by removing its marker.
+/// Compares the id of the database with the markers beside the files, and creates missing ones: in
+/// an empty directory, or where an operator has removed the marker to confirm that the files belong
+/// to this database.
 pub(crate) fn check_database_markers(data: &Path, database: Uuid) -> Result<(), DatabaseError> {
     for marker in compare_database_markers(data, database)? {
         marker.parent().map_or(Ok(()), ensure_directory)?;
@@ -87,7 +90,7 @@ pub(crate) fn check_database_markers(data: &Path, database: Uuid) -> Result<(), 
     Ok(())
 }
 
-/// The markers that are missing. It makes nothing.
+/// The missing markers. Creates nothing.
 pub(crate) fn compare_database_markers(
     data: &Path,
     database: Uuid,
@@ -107,7 +110,7 @@ pub(crate) fn compare_database_markers(
     Ok(missing)
 }
 
-/// Volumes can be passed through by sandboxes; the engine sets their mode when it opens them.
+/// Sandboxes can see volumes through their directory; the engine sets its mode when it opens it.
 fn ensure_directory(path: &Path) -> Result<(), DatabaseError> {
     if path.is_dir() { Ok(()) } else { create_private_directory(path) }
 }
@@ -116,8 +119,8 @@ fn audit_head_path(directory: &Path) -> PathBuf {
     directory.join("audit.head")
 }
 
-/// For a log that is signed again: a mark made with another key would count as a loss.
-pub(crate) fn remove_mark(directory: &Path) -> Result<(), DatabaseError> {
+/// For a log that is signed again: a head file with a MAC of another key would count as a loss.
+pub(crate) fn remove_audit_head_file(directory: &Path) -> Result<(), DatabaseError> {
     let path = audit_head_path(directory);
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -127,9 +130,9 @@ pub(crate) fn remove_mark(directory: &Path) -> Result<(), DatabaseError> {
     }
 }
 
-/// The newest durable audit entry, kept outside of the database. It is written after a commit that
-/// is on the disk and never synced itself, so that it costs no wait: it may be behind the database,
-/// and never ahead of it. A database that is behind it has lost commits.
+/// The newest durable audit entry, in a file outside of the database. It is written after a synced
+/// commit and not synced itself, so that it costs no wait: it may be behind the database, and never
+/// ahead of it. A database that is behind it has lost commits.
 #[derive(Debug)]
 pub(crate) struct AuditHeadFile {
     file: File,
@@ -139,8 +142,8 @@ pub(crate) struct AuditHeadFile {
 }
 
 impl AuditHeadFile {
-    /// Compares with `head` of the database, of which `entry_hash` gives the hash of one entry if it is
-    /// still there.
+    /// Compares the file with `head` of the database. `entry_hash` returns the hash of an entry
+    /// that still exists.
     pub(crate) fn open(
         directory: &Path,
         database: Uuid,
@@ -157,22 +160,23 @@ impl AuditHeadFile {
             .mode(0o600)
             .open(&path)
             .map_err(DatabaseError::io(&path))?;
-        let mut mark = Self { file, database, key, last_written: ChainHead::default() };
-        let text = mark.encode(head);
-        mark.file.write_all_at(text.as_bytes(), 0).map_err(DatabaseError::io(&path))?;
-        mark.file.set_len(text.len() as u64).map_err(DatabaseError::io(&path))?;
-        mark.file.sync_all().map_err(DatabaseError::io(&path))?;
-        mark.last_written = head;
+        let mut head_file = Self { file, database, key, last_written: ChainHead::default() };
+        let text = head_file.encode(head);
+        head_file.file.write_all_at(text.as_bytes(), 0).map_err(DatabaseError::io(&path))?;
+        head_file.file.set_len(text.len() as u64).map_err(DatabaseError::io(&path))?;
+        head_file.file.sync_all().map_err(DatabaseError::io(&path))?;
+        head_file.last_written = head;
         sync_directory(directory)?;
-        Ok(mark)
+        Ok(head_file)
     }
 
-    /// Writes the mark of a durable head. It is written in place and always has the same length.
+    /// Writes a durable head, in place and always with the same length.
     pub(crate) fn write(&mut self, head: ChainHead) {
         if head == self.last_written {
             return;
         }
-        // What cannot be written leaves an older mark, by which less is noticed and nothing wrongly.
+        // After a failed write, an older head stays: fewer losses are detected, but none is
+        // reported wrongly.
         if self.file.write_all_at(self.encode(head).as_bytes(), 0).is_ok() {
             self.last_written = head;
         }
@@ -189,30 +193,32 @@ impl AuditHeadFile {
     }
 }
 
-/// Compares the mark beside a database with `head` of the database, of which `entry_hash` gives the hash
-/// of one entry if it is still there.
+/// Compares the file beside a database with `head` of the database. `entry_hash` returns the hash
+/// of an entry that still exists.
 pub(crate) fn check_audit_head(
-    store: &Path,
+    directory: &Path,
     database: Uuid,
     key: &AuditKey,
     head: ChainHead,
     entry_hash: impl Fn(i64) -> Result<Option<[u8; 32]>, DatabaseError>,
 ) -> Result<(), DatabaseError> {
-    let path = audit_head_path(store);
-    let Some(kept) = parse_audit_head(&path, database, key)? else { return Ok(()) };
-    let is_same = match kept.sequence.cmp(&head.sequence) {
+    let path = audit_head_path(directory);
+    let Some(recorded) = parse_audit_head(&path, database, key)? else { return Ok(()) };
+    let is_same = match recorded.sequence.cmp(&head.sequence) {
         std::cmp::Ordering::Greater => false,
-        std::cmp::Ordering::Equal => kept.hash == head.hash,
-        std::cmp::Ordering::Less => entry_hash(kept.sequence)?.is_none_or(|hash| hash == kept.hash),
+        std::cmp::Ordering::Equal => recorded.hash == head.hash,
+        std::cmp::Ordering::Less => {
+            entry_hash(recorded.sequence)?.is_none_or(|hash| hash == recorded.hash)
+        }
     };
     if is_same {
         return Ok(());
     }
-    let (has, had) = (head.sequence, kept.sequence);
-    Err(DatabaseError::CommitsMissing { mark: path, has, had })
+    let (has, had) = (head.sequence, recorded.sequence);
+    Err(DatabaseError::CommitsMissing { head_file: path, has, had })
 }
 
-/// The mark beside a database, for the verification of the audit log.
+/// The head in the file beside a database, for the verification of the audit log.
 pub(crate) fn read_audit_head(
     directory: &Path,
     database: Uuid,
@@ -227,7 +233,7 @@ fn parse_audit_head(
     key: &AuditKey,
 ) -> Result<Option<ChainHead>, DatabaseError> {
     let Some(text) = read_text(path)? else { return Ok(None) };
-    let unreadable = || DatabaseError::AuditHeadFile { mark: path.to_owned() };
+    let unreadable = || DatabaseError::AuditHeadFile { head_file: path.to_owned() };
     let words: Vec<&str> = text.split_whitespace().collect();
     let [HEAD_FILE_FORMAT, found, sequence, hash, mac] = words[..] else {
         return Err(unreadable());

@@ -36,8 +36,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Revokes a key with those that its principal created with it, and with these, but without `spared` and
-    /// what was made with that. Gives all that were good until now.
+    /// Revokes a key and the keys that its principal created with it, directly or indirectly,
+    /// except `spared` and the keys created with that. Returns the keys that were active until now.
     pub fn revoke_key(
         &self,
         workspace: WorkspaceId,
@@ -63,7 +63,7 @@ impl Tx<'_> {
 }
 
 impl Reader<'_> {
-    /// The one look-up across workspaces: a key is what says which workspace a request is in.
+    /// The only look-up across workspaces: the key determines the workspace of a request.
     pub fn find_key(&self, id: KeyId) -> Result<Option<ApiKeyRow>, DatabaseError> {
         self.query_one(
             "SELECT k.workspace, k.hash, k.body AS key, p.body AS principal FROM keys k \
@@ -88,7 +88,7 @@ impl Reader<'_> {
         })
     }
 
-    /// By its own principal, and not revoked.
+    /// The keys that the principal of a key has created with it, and that are not revoked.
     pub fn keys_created_with(
         &self,
         workspace: WorkspaceId,

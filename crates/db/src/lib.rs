@@ -1,8 +1,10 @@
-//! Storage: records in one SQLite file, bytes in files beside it, and both deleted on time.
+//! Storage: records in one SQLite file, bytes in files beside it, and both deleted when they
+//! expire.
 //!
-//! All SQL of the product is here. Callers compose a transaction of the methods of [`Tx`] and
-//! [`Reader`]; none of them finds a row of a workspace without naming the workspace. Nothing is
-//! answered before it is as durable as was asked for, and nothing here knows of HTTP or sandboxes.
+//! All SQL of the product is here. Callers compose a transaction from the methods of [`Tx`] and
+//! read with [`Reader`]; every method that finds rows of a workspace takes the workspace. A write
+//! returns only when it is as durable as its caller required. This crate knows neither HTTP nor
+//! sandboxes.
 
 mod agents;
 mod approvals;
@@ -38,12 +40,12 @@ mod volumes;
 mod writer;
 
 pub use approvals::{
-    ApprovalHeader, ApprovalMac, AwaitedApproval, DecisionRecord, NewApproval, OpenQuestion,
+    ApprovalHeader, ApprovalMac, AwaitedApproval, DecisionRecord, NewApproval, OpenApproval,
     RememberedApproval,
 };
 pub use audit::{
-    AuditError, AuditFilter, AuditVerification, ChainBreak, KeyTrouble, NewAuditEntry, SignedAnew,
-    sign_audit, verify_audit,
+    AuditError, AuditFilter, AuditSignOutcome, AuditVerification, ChainBreak, KeyTrouble,
+    NewAuditEntry, sign_audit, verify_audit,
 };
 pub use blobs::{Blobs, QuarantinedFiles};
 pub use clock::ClockReading;

@@ -1,4 +1,4 @@
-//! Network rules, the integrations that name them, and the history of what code tried to reach.
+//! Network rules, the integrations that contain them, and the egress log.
 
 use crate::columns::{from_json_column, to_json, to_nanos};
 use crate::named_objects::{NamedRow, NamedTable};
@@ -41,7 +41,7 @@ impl Tx<'_> {
         self.insert_named(RULES, workspace, rule_row(rule), rule)
     }
 
-    /// False if there is none. Its name stays.
+    /// False if there is no such rule. The name does not change.
     pub fn update_network_rule(
         &self,
         workspace: WorkspaceId,
@@ -66,7 +66,7 @@ impl Tx<'_> {
         self.insert_named(INTEGRATIONS, workspace, integration_row(integration), integration)
     }
 
-    /// False if there is none. Its name stays.
+    /// False if there is no such integration. The name does not change.
     pub fn update_integration(
         &self,
         workspace: WorkspaceId,
@@ -127,7 +127,7 @@ impl Reader<'_> {
         self.count_named(RULES, workspace)
     }
 
-    /// A search is in their names.
+    /// Lists network rules; `search` looks in their names.
     pub fn network_rules(
         &self,
         workspace: WorkspaceId,
@@ -162,7 +162,7 @@ impl Reader<'_> {
         self.query_many(sql, [workspace.uuid()], |row| Ok(row.get(0)?))
     }
 
-    /// The names of those that name a rule.
+    /// The names of the integrations that contain a rule.
     pub fn integrations_with_rule(
         &self,
         workspace: WorkspaceId,
@@ -174,26 +174,26 @@ impl Reader<'_> {
         self.query_many(sql, (workspace.uuid(), rule), |row| Ok(row.get(0)?))
     }
 
-    /// The names of those that name a secret.
+    /// The names of the integrations that list a secret.
     pub fn integrations_with_secret(
         &self,
         workspace: WorkspaceId,
         secret: &str,
     ) -> Result<Vec<String>, DatabaseError> {
-        // `all` and `none` are texts, and names are in a list.
+        // `all` and `none` are strings; names are in an array.
         let sql = "SELECT name FROM integrations WHERE workspace = ?1 AND EXISTS \
                    (SELECT 1 FROM json_each(body, '$.allowed_secrets') AS allowed \
                     WHERE allowed.key IS NOT NULL AND value = ?2) ORDER BY name";
         self.query_many(sql, (workspace.uuid(), secret), |row| Ok(row.get(0)?))
     }
 
-    /// Whether code that leaves by any of them may use a secret of this name.
+    /// Whether any integration of the workspace allows code to use a secret of this name.
     pub fn is_allowed_secret(
         &self,
         workspace: WorkspaceId,
         secret: &str,
     ) -> Result<bool, DatabaseError> {
-        // `all` is a text, and names are in a list.
+        // `all` is a string; names are in an array.
         let sql = "SELECT EXISTS (SELECT 1 FROM integrations, \
                    json_each(body, '$.allowed_secrets') AS allowed WHERE workspace = ?1 AND \
                    CASE WHEN allowed.key IS NULL THEN value = 'all' ELSE value = ?2 END)";
@@ -201,7 +201,7 @@ impl Reader<'_> {
         Ok(self.query_one(sql, key, |row| Ok(row.get(0)?))?.unwrap_or_default())
     }
 
-    /// A search is in their names.
+    /// Lists integrations; `search` looks in their names.
     pub fn integrations(
         &self,
         workspace: WorkspaceId,
@@ -211,7 +211,7 @@ impl Reader<'_> {
         self.list_named(INTEGRATIONS, workspace, filter, page)
     }
 
-    /// Newest first.
+    /// Entries of the egress log, newest first.
     pub fn network_log(
         &self,
         workspace: WorkspaceId,

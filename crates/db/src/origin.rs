@@ -1,6 +1,7 @@
-//! The origin of executions, sessions and approvals, and what is still open after its rights ended.
+//! The origin of executions, sessions and approvals, and what is still open when its rights have
+//! ended.
 
-use crate::approvals::{OpenQuestion, open_question_from_row};
+use crate::approvals::{OpenApproval, open_approval_from_row};
 use crate::columns::to_nanos;
 use crate::{DatabaseError, Reader};
 use chrono::{DateTime, Utc};
@@ -25,13 +26,13 @@ impl Origin {
 }
 
 impl Reader<'_> {
-    /// Questions that can still let something run, answered or not.
-    pub fn open_questions_from(
+    /// Approvals of an origin that are pending, or allowed and not used yet.
+    pub fn open_approvals_from(
         &self,
         workspace: WorkspaceId,
         origin: Origin,
         limit: usize,
-    ) -> Result<Vec<OpenQuestion>, DatabaseError> {
+    ) -> Result<Vec<OpenApproval>, DatabaseError> {
         let column = match origin {
             Origin::Key(_) => "key",
             Origin::Principal(_) => "requester",
@@ -42,11 +43,12 @@ impl Reader<'_> {
                  WHERE workspace = ?1 AND {column} = ?2 AND state IN ('pending', 'allowed') LIMIT ?3"
             ),
             (workspace.uuid(), origin.uuid(), limit),
-            open_question_from_row,
+            open_approval_from_row,
         )
     }
 
-    /// Sessions that are not over: also those that were lost, which a reset would bring back.
+    /// Sessions of an origin that have not ended, including lost ones, which a reset would bring
+    /// back.
     pub fn open_sessions_from(
         &self,
         workspace: WorkspaceId,
@@ -66,9 +68,9 @@ impl Reader<'_> {
         )
     }
 
-    /// Origins that have open sessions or questions and are no longer good, in all workspaces: keys
-    /// that have expired, were revoked or are gone, and principals that are gone.
-    pub fn origins_over(
+    /// Origins with open sessions or approvals whose rights have ended, in all workspaces: keys
+    /// that have expired, were revoked or deleted, and principals that were deleted.
+    pub fn ended_origins(
         &self,
         now: DateTime<Utc>,
     ) -> Result<Vec<(WorkspaceId, Origin)>, DatabaseError> {

@@ -17,12 +17,12 @@ impl Tx<'_> {
 }
 
 impl Reader<'_> {
-    /// Nothing is allowed in a workspace that is not there.
+    /// The package policy; it allows nothing in a workspace that does not exist.
     pub fn package_policy(&self, workspace: WorkspaceId) -> Result<PackagePolicy, DatabaseError> {
         let sql = "SELECT package_policy FROM workspaces WHERE id = ?1";
         let read =
             |row: &rusqlite::Row<'_>| from_json_column("package policy", row, "package_policy");
-        let nothing = PackagePolicy { allow: Some(BTreeSet::new()), ..PackagePolicy::default() };
-        Ok(self.query_one(sql, [workspace.uuid()], read)?.unwrap_or(nothing))
+        let deny_all = PackagePolicy { allow: Some(BTreeSet::new()), ..PackagePolicy::default() };
+        Ok(self.query_one(sql, [workspace.uuid()], read)?.unwrap_or(deny_all))
     }
 }

@@ -1,7 +1,7 @@
-//! Lists, a page at a time, newest first.
+//! Pages of lists, newest first.
 //!
-//! A page begins after a row and not at a number of rows, so that what is added meanwhile moves
-//! nothing. It has fewer rows than were asked for when they are large.
+//! A page begins after a row and not at an offset, so that rows that are added meanwhile do not
+//! shift it. It has fewer rows than requested if they are large.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,12 +32,12 @@ pub struct PageRequest {
 }
 
 impl PageRequest {
-    /// Every row is before this one.
+    /// The id that all rows of the page are smaller than.
     pub(crate) fn before(self) -> Uuid {
         self.after.map_or(Uuid::max(), |cursor| cursor.0)
     }
 
-    /// One more than is shown tells whether there is another page.
+    /// One more row than the page has, to know whether there is another page.
     pub(crate) fn row_limit(self) -> u32 {
         self.limit.saturating_add(1)
     }

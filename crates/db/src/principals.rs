@@ -1,4 +1,4 @@
-//! Workspaces, and who is in them.
+//! Workspaces, and the principals in them.
 
 use crate::columns::{
     from_json_column, from_nanos, parse_variant, to_json, to_nanos, variant_name,
@@ -49,7 +49,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// False if there is none.
+    /// False if there is no such principal.
     pub fn update_principal(
         &self,
         workspace: WorkspaceId,
@@ -78,7 +78,8 @@ impl Tx<'_> {
         self.execute(sql, (workspace.uuid(), variant_name("permission", &permission)?)).map(drop)
     }
 
-    /// Deletes a principal with its keys and grants. The objects that it owns stay: check `owned_by` first.
+    /// Deletes a principal with its keys and grants. The objects that it owns stay: check
+    /// `count_owned` first.
     pub fn delete_principal(
         &self,
         workspace: WorkspaceId,
@@ -92,15 +93,19 @@ impl Tx<'_> {
 
 impl Reader<'_> {
     pub fn workspaces(&self) -> Result<Vec<Workspace>, DatabaseError> {
-        self.query_many("SELECT id, name, created_at FROM workspaces ORDER BY id", [], workspace)
+        self.query_many(
+            "SELECT id, name, created_at FROM workspaces ORDER BY id",
+            [],
+            workspace_from_row,
+        )
     }
 
     pub fn workspace(&self, id: WorkspaceId) -> Result<Option<Workspace>, DatabaseError> {
         let sql = "SELECT id, name, created_at FROM workspaces WHERE id = ?1";
-        self.query_one(sql, [id.uuid()], workspace)
+        self.query_one(sql, [id.uuid()], workspace_from_row)
     }
 
-    /// Denied in a workspace that is not there.
+    /// The approval policy for submitted code; `Deny` in a workspace that does not exist.
     pub fn code_permission(&self, id: WorkspaceId) -> Result<Permission, DatabaseError> {
         let sql = "SELECT code_permission FROM workspaces WHERE id = ?1";
         let found = self.query_one(sql, [id.uuid()], |row| Ok(row.get::<_, String>(0)?))?;
@@ -109,7 +114,7 @@ impl Reader<'_> {
 
     pub fn workspace_by_name(&self, name: &str) -> Result<Option<Workspace>, DatabaseError> {
         let sql = "SELECT id, name, created_at FROM workspaces WHERE name = ?1";
-        self.query_one(sql, [name], workspace)
+        self.query_one(sql, [name], workspace_from_row)
     }
 
     pub fn principal(
@@ -130,8 +135,8 @@ impl Reader<'_> {
         self.query_one(sql, (workspace.uuid(), name), principal)
     }
 
-    /// All principals with this external id. There should be one at most, and a caller
-    /// must not choose between two.
+    /// All principals with this external id. There should be at most one; with several, callers
+    /// must not choose one.
     pub fn principals_by_external_id(
         &self,
         workspace: WorkspaceId,
@@ -170,7 +175,8 @@ impl Reader<'_> {
         )
     }
 
-    /// The ids of those names that are roles: the name of a user gives nothing of theirs.
+    /// The ids of the names that are roles. The name of a user is not a role, so that roles do not
+    /// give the privileges of a user.
     pub fn role_ids(
         &self,
         workspace: WorkspaceId,
@@ -222,7 +228,7 @@ impl Reader<'_> {
     }
 }
 
-fn workspace(row: &Row<'_>) -> Result<Workspace, DatabaseError> {
+fn workspace_from_row(row: &Row<'_>) -> Result<Workspace, DatabaseError> {
     Ok(Workspace {
         id: WorkspaceId::new(row.get("id")?),
         name: row.get("name")?,

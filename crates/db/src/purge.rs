@@ -1,9 +1,9 @@
-//! Forgetting what is over: files, executions, sessions, keys, remembered answers, answers to
-//! requests, and the oldest part of the audit log.
+//! Deletes expired records: files, executions, sessions, keys, remembered decisions, stored
+//! responses, and the oldest entries of the audit log.
 //!
-//! It goes in small steps, so that no writer waits long for it. A file's row goes before
-//! its bytes; what is left of the bytes after a crash is set aside at the next start. Nothing is
-//! forgotten while the wall clock is not confirmed.
+//! Each transaction is short, so that writers do not wait long. The row of a file is deleted before
+//! its bytes; bytes that a crash leaves are moved aside at the next start. Nothing is deleted while
+//! the wall clock is not trusted.
 
 use crate::clock::ClockReading;
 use crate::columns::{from_nanos, to_nanos};
@@ -12,31 +12,31 @@ use chrono::{DateTime, TimeDelta, Utc};
 use types::FileId;
 use uuid::Uuid;
 
-/// Rows in one transaction: some milliseconds.
+/// Rows per transaction: some milliseconds.
 const PURGE_BATCH: usize = 100;
-/// Longer than any client tries again.
+/// Longer than any client retries.
 const IDEMPOTENCY_RETENTION: TimeDelta = TimeDelta::hours(24);
-/// Pages that may be unused before the file is made smaller: new rows will take them.
+/// Unused pages below which the database file is not shrunk: new rows use them.
 const UNUSED_PAGES_MAX: u32 = 256;
-/// Pages that are given back in one transaction: a megabyte, some milliseconds.
+/// Pages that one transaction releases: a megabyte, some milliseconds.
 const SHRINK_PAGES: u32 = 256;
-/// Transactions of one round that give pages back; the next round goes on.
+/// Maximum number of transactions per round that release pages; the next round continues.
 const SHRINK_STEPS: usize = 64;
 
 /// Retention times.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
-    /// Executions, counted from when they were made, without those that have not ended; also files that
-    /// no record knows, attempts to reach hosts, and sessions and keys, counted from their end.
+    /// Executions, from their creation and only after their end; also files without a record, the
+    /// egress log, and sessions and keys from their end.
     pub executions: TimeDelta,
     /// Entries of the audit log.
     pub audit: TimeDelta,
-    /// Answers that are good for more than one call.
+    /// Remembered decisions that cover further calls.
     pub remembered_approvals: TimeDelta,
 }
 
 impl Retention {
-    /// The same for everything.
+    /// The same retention for everything.
     pub fn all(time: TimeDelta) -> Self {
         Self { executions: time, audit: time, remembered_approvals: time }
     }
@@ -58,7 +58,7 @@ pub struct PurgeCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeOutcome {
     Completed(PurgeCounts),
-    /// The wall clock has jumped, and nothing is forgotten until the new time has held for hours.
+    /// The wall clock has jumped; nothing is deleted until the new time has held for hours.
     ClockUnconfirmed,
 }
 
@@ -68,23 +68,23 @@ impl Database {
         now: ClockReading,
         retention: Retention,
     ) -> Result<PurgeOutcome, DatabaseError> {
-        let kept = self.read(|rows| rows.trusted_at())?;
-        if !self.clock().confirm(now, kept) {
+        let last_trusted = self.read(|rows| rows.trusted_at())?;
+        if !self.clock().confirm(now, last_trusted) {
             return Ok(PurgeOutcome::ClockUnconfirmed);
         }
         let now = now.wall;
         self.write_unsynced(move |tx| tx.set_trusted_at(now)).await?;
-        let mut purged = PurgeCounts::default();
+        let mut counts = PurgeCounts::default();
         loop {
             let step = self.write(move |tx| purge_step(tx, now, retention)).await?;
             self.remove_blobs(step.files.clone()).await?;
-            purged.files += step.files.len();
-            purged.executions += step.purged.executions;
-            purged.requests += step.purged.requests;
-            purged.sessions += step.purged.sessions;
-            purged.keys += step.purged.keys;
-            purged.remembered_approvals += step.purged.remembered_approvals;
-            purged.audit += step.purged.audit;
+            counts.files += step.files.len();
+            counts.executions += step.purged.executions;
+            counts.requests += step.purged.requests;
+            counts.sessions += step.purged.sessions;
+            counts.keys += step.purged.keys;
+            counts.remembered_approvals += step.purged.remembered_approvals;
+            counts.audit += step.purged.audit;
             if step.is_last() {
                 break;
             }
@@ -93,10 +93,10 @@ impl Database {
             self.remove_quarantined(before).await?;
         }
         self.vacuum().await?;
-        Ok(PurgeOutcome::Completed(purged))
+        Ok(PurgeOutcome::Completed(counts))
     }
 
-    /// Gives room back that forgotten rows have left.
+    /// Shrinks the database file by the pages that deleted rows have left.
     async fn vacuum(&self) -> Result<(), DatabaseError> {
         if self.read(|rows| rows.unused_pages())? <= UNUSED_PAGES_MAX {
             return Ok(());
@@ -117,7 +117,7 @@ impl Tx<'_> {
 }
 
 impl Reader<'_> {
-    /// The last wall-clock time by which something was forgotten.
+    /// The last wall-clock time that a purge has trusted.
     pub(crate) fn trusted_at(&self) -> Result<Option<DateTime<Utc>>, DatabaseError> {
         let found = self.query_one("SELECT trusted_at FROM server", [], |row| Ok(row.get(0)?))?;
         Ok(found.flatten().map(from_nanos))
@@ -138,11 +138,11 @@ impl PurgeStep {
             requests,
             sessions,
             keys,
-            remembered_approvals: answers,
+            remembered_approvals,
             audit,
         } = self.purged;
         let rows = [self.files.len(), self.attempts, executions, requests, sessions, keys];
-        rows.into_iter().chain([answers, audit]).all(|rows| rows < PURGE_BATCH)
+        rows.into_iter().chain([remembered_approvals, audit]).all(|rows| rows < PURGE_BATCH)
     }
 }
 
@@ -154,7 +154,7 @@ fn purge_step(
     let mut files = delete_expired_files(tx, now)?;
     let mut purged = PurgeCounts::default();
     let mut attempts = 0;
-    // Nothing is older than the calendar.
+    // Without a date that is so long ago, nothing is old enough.
     if let Some(before) = now.checked_sub_signed(retention.executions) {
         purged.executions = delete_old_executions(tx, before, &mut files)?;
         attempts = delete_old_network_log(tx, before)?;
@@ -179,21 +179,22 @@ fn purge_step(
     Ok(PurgeStep { files, attempts, purged })
 }
 
-/// Including the remembered decisions for them.
+/// Deletes ended sessions with the remembered decisions for them.
 fn delete_old_sessions(tx: &Tx<'_>, before: DateTime<Utc>) -> Result<usize, DatabaseError> {
-    let old: Vec<(Uuid, Uuid)> = tx.query_many(
+    let expired: Vec<(Uuid, Uuid)> = tx.query_many(
         "SELECT workspace, sandbox_id FROM sessions WHERE ended_at <= ?1 LIMIT ?2",
         (to_nanos(before), PURGE_BATCH),
         |row| Ok((row.get("workspace")?, row.get("sandbox_id")?)),
     )?;
-    for key in &old {
+    for key in &expired {
         tx.execute("DELETE FROM remembered WHERE workspace = ?1 AND sandbox_id = ?2", *key)?;
         tx.execute("DELETE FROM sessions WHERE workspace = ?1 AND sandbox_id = ?2", *key)?;
     }
-    Ok(old.len())
+    Ok(expired.len())
 }
 
-/// Those that have ended, unless one that is good was made with them: it is revoked with them.
+/// Deletes ended keys, but not a key that created an active one: revoking it must revoke that one
+/// too.
 fn delete_old_keys(tx: &Tx<'_>, before: DateTime<Utc>) -> Result<usize, DatabaseError> {
     tx.execute(
         "DELETE FROM keys WHERE id IN (SELECT id FROM keys AS old WHERE ended_at <= ?1 \
@@ -213,7 +214,7 @@ fn delete_expired_files(tx: &Tx<'_>, now: DateTime<Utc>) -> Result<Vec<FileId>, 
     )
 }
 
-/// The history of what code has tried to reach is kept as long as its executions.
+/// Deletes entries of the egress log, which are stored as long as executions.
 fn delete_old_network_log(tx: &Tx<'_>, before: DateTime<Utc>) -> Result<usize, DatabaseError> {
     tx.execute(
         "DELETE FROM network_log WHERE rowid IN \
@@ -222,19 +223,19 @@ fn delete_old_network_log(tx: &Tx<'_>, before: DateTime<Utc>) -> Result<usize, D
     )
 }
 
-/// Including their files and their approvals, which contain the same code.
+/// Deletes executions with their files, and with their approvals, which contain the same code.
 fn delete_old_executions(
     tx: &Tx<'_>,
     before: DateTime<Utc>,
     files: &mut Vec<FileId>,
 ) -> Result<usize, DatabaseError> {
-    let old: Vec<(Uuid, Uuid)> = tx.query_many(
+    let expired: Vec<(Uuid, Uuid)> = tx.query_many(
         "SELECT workspace, id FROM executions WHERE created_at <= ?1 \
          AND status NOT IN ('waiting_approval', 'queued', 'running') LIMIT ?2",
         (to_nanos(before), PURGE_BATCH),
         |row| Ok((row.get("workspace")?, row.get("id")?)),
     )?;
-    for key in &old {
+    for key in &expired {
         files.append(&mut tx.query_many(
             "DELETE FROM files WHERE workspace = ?1 AND execution_id = ?2 RETURNING id",
             *key,
@@ -244,5 +245,5 @@ fn delete_old_executions(
         tx.execute("DELETE FROM runs WHERE workspace = ?1 AND id = ?2", *key)?;
         tx.execute("DELETE FROM executions WHERE workspace = ?1 AND id = ?2", *key)?;
     }
-    Ok(old.len())
+    Ok(expired.len())
 }

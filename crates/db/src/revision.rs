@@ -1,13 +1,13 @@
-//! The revision of everything that decisions depend on: rights, rules, secrets, specifications.
+//! The revision of the records that decisions depend on: grants, rules, secrets, specifications.
 //!
-//! A decision that was made of the records may be kept together with the revision that was there
-//! before the first of them was read, and used as long as it is still there. Every row counts but
-//! those that the database itself knows to be mere notes, so that a table that is forgotten costs time
-//! and nothing else.
+//! A decision can be cached together with the revision that was current before its first row was
+//! read, and used while that revision is still current. A write to any row advances the revision,
+//! except to rows that the statement marks as irrelevant (`execute_unversioned`). So a missing mark
+//! costs time and no correctness.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Two that are equal have the same records between them.
+/// The records are unchanged between two equal revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Revision(u64);
 

@@ -1,25 +1,25 @@
-//! Runs of language models: what each leaves besides its execution.
+//! Runs of language models: their conversations and traces. The rest of a run is its execution.
 
 use crate::{DatabaseError, Reader, Tx};
 use rusqlite::Row;
 use types::{AgentId, ExecutionId, PrincipalId, SandboxId, WorkspaceId};
 use uuid::Uuid;
 
-/// A run, and where the next one goes on from.
+/// A run, and the conversation that the next run continues from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRow {
     pub id: ExecutionId,
     pub principal: PrincipalId,
     pub agent: Option<AgentId>,
     pub sandbox_id: Option<SandboxId>,
-    /// The run that has gone on from it.
+    /// The run that continues this one.
     pub next: Option<ExecutionId>,
-    /// Absent while it has not ended.
+    /// Absent until the run has ended.
     pub conversation: Option<Vec<u8>>,
 }
 
 impl Tx<'_> {
-    /// Its execution has to be there.
+    /// Inserts a run; its execution must exist.
     pub fn insert_run(&self, workspace: WorkspaceId, run: &RunRow) -> Result<(), DatabaseError> {
         self.execute(
             "INSERT INTO runs (workspace, id, principal, agent, sandbox_id) \
@@ -35,7 +35,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// False if the cursor was used before, or does not exist.
+    /// Marks a run as continued. False if it was continued before, or does not exist.
     pub fn continue_run(
         &self,
         workspace: WorkspaceId,
@@ -50,7 +50,8 @@ impl Tx<'_> {
         Ok(changed == 1)
     }
 
-    /// One that has left nothing to go on from gives back where it went on from.
+    /// Makes the run that `id` continues available again, because `id` ended without a
+    /// conversation.
     pub fn release_run_cursor(
         &self,
         workspace: WorkspaceId,
@@ -60,7 +61,7 @@ impl Tx<'_> {
         self.execute(sql, (workspace.uuid(), id.uuid())).map(drop)
     }
 
-    /// The same at the start of a server for all that died with the last one.
+    /// Does the same at the start of a server for all runs that died with the last one.
     pub fn release_interrupted_cursors(&self) -> Result<(), DatabaseError> {
         let sql = "UPDATE runs SET next = NULL WHERE next IN \
                    (SELECT id FROM runs WHERE conversation IS NULL)";
@@ -91,7 +92,7 @@ impl Reader<'_> {
         id: ExecutionId,
     ) -> Result<Option<RunRow>, DatabaseError> {
         let sql = "SELECT * FROM runs WHERE workspace = ?1 AND id = ?2";
-        self.query_one(sql, (workspace.uuid(), id.uuid()), run)
+        self.query_one(sql, (workspace.uuid(), id.uuid()), run_from_row)
     }
 
     pub fn run_trace(
@@ -115,11 +116,11 @@ impl Reader<'_> {
         let sql = "SELECT * FROM runs WHERE workspace = ?1 AND sandbox_id = ?2 \
                    AND principal = ?3 AND agent IS NULL AND conversation IS NOT NULL \
                    ORDER BY id DESC LIMIT 1";
-        self.query_one(sql, (workspace.uuid(), sandbox.uuid(), principal.uuid()), run)
+        self.query_one(sql, (workspace.uuid(), sandbox.uuid(), principal.uuid()), run_from_row)
     }
 }
 
-fn run(row: &Row<'_>) -> Result<RunRow, DatabaseError> {
+fn run_from_row(row: &Row<'_>) -> Result<RunRow, DatabaseError> {
     let optional = |name: &str| row.get::<_, Option<Uuid>>(name);
     Ok(RunRow {
         id: ExecutionId::new(row.get("id")?),

@@ -1,6 +1,6 @@
-//! The database file: how it is opened, and how it comes to have its tables.
+//! The database file: opening it, and creating and migrating its tables.
 //!
-//! Migrations only ever go up, all of them or none. A file of a newer Belljar is not touched.
+//! All migrations of an upgrade are one transaction. A file of a newer Belljar is not changed.
 
 use crate::DatabaseError;
 use crate::audit::AuditSigner;
@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// In order; the version of a file is how many of them it has had.
+/// In order; the schema version of a file is the number of applied migrations.
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_begin.sql"),
     include_str!("../migrations/0002_external_ids.sql"),
@@ -32,15 +32,15 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0017_inputs.sql"),
 ];
 
-/// The version whose audit log has a signature; only older ones may be without.
+/// The first version with a signed audit log; only older ones may be without a signature.
 const SIGNED_SINCE: usize = 13;
-/// More than there are statements in this crate, so that each is compiled once a connection.
+/// More than the number of statements in this crate, so that each is compiled once per connection.
 const CACHED_STATEMENTS: usize = 256;
-/// There is no other writer; this is for the moment in which another process recovers the log.
+/// There is no other writer; the timeout is for another process that recovers the log.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The size of the write-ahead log after a checkpoint: as much as it has before the next one. Without a bound
-/// one large transaction would keep the log at its size.
+/// The size limit of the write-ahead log after a checkpoint, about as much as it has before the
+/// next one. Without it, the log would keep the size of the largest transaction.
 const LOG_BYTES_MAX: i64 = 4 * 1024 * 1024;
 
 /// The schema version of the database; 0 if there is none, or it has no tables. Creates nothing.
@@ -51,18 +51,19 @@ pub(crate) fn found_version(database: &Path) -> Result<usize, DatabaseError> {
     Ok(open_to_read(database)?.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 
-/// Whether a database of this version would be migrated, and must have a signature before that.
+/// Whether a database of this version would be migrated, and must already have a signature.
 pub(crate) fn is_signed_and_older(version: usize) -> bool {
     (SIGNED_SINCE..MIGRATIONS.len()).contains(&version)
 }
 
-/// The audit log of a database that is new, or older than signatures, is signed with the key in
-/// `audit_key`.
+/// Opens the database for writing, and creates or migrates it. The audit log of a database that is
+/// new, or older than signatures, is signed with the key in `audit_key`.
 pub(crate) fn open_to_write(
     database: &Path,
     audit_key: &Path,
 ) -> Result<Connection, DatabaseError> {
-    // SQLite would make it readable for everybody, and gives its log the mode of the file.
+    // SQLite would make the file readable for all users, and gives its write-ahead log the same
+    // mode.
     OpenOptions::new()
         .append(true)
         .create(true)
@@ -72,7 +73,7 @@ pub(crate) fn open_to_write(
     let mut connection = open(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let version: usize = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if version == 0 {
-        // Lets the file shrink when rows are forgotten; it must be said before there are tables.
+        // Lets the file shrink after rows are deleted; must be set before there are tables.
         connection.pragma_update(None, "auto_vacuum", "incremental")?;
     }
     migrate(&mut connection, database, audit_key)?;
@@ -92,8 +93,8 @@ fn open(database: &Path, access: OpenFlags) -> Result<Connection, DatabaseError>
         Connection::open_with_flags(database, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
-    // Where a table has a partial index, SQLite would otherwise compile a statement again for every
-    // value that is bound to it.
+    // Otherwise SQLite would compile a statement on a table with a partial index again for every
+    // bound value.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
@@ -109,7 +110,7 @@ fn migrate(
     let Some(missing) = MIGRATIONS.get(found..) else {
         return Err(DatabaseError::NewerSchema { path: database.to_owned(), found, known });
     };
-    // A disk that takes nothing any more can still be read.
+    // A database on a full disk can still be read.
     if missing.is_empty() {
         return Ok(());
     }
@@ -117,13 +118,13 @@ fn migrate(
         tx.execute_batch(migration)?;
     }
     if found < SIGNED_SINCE {
-        AuditSigner::begin(audit_key, &tx)?;
+        AuditSigner::sign_first(audit_key, &tx)?;
     }
     tx.pragma_update(None, "user_version", known)?;
     Ok(tx.commit()?)
 }
 
-/// Moves what it can without waiting for readers.
+/// Moves pages of the write-ahead log into the database, as far as no reader prevents it.
 pub(crate) fn checkpoint(connection: &Connection) -> Result<(), DatabaseError> {
     Ok(connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
 }

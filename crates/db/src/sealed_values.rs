@@ -1,4 +1,4 @@
-//! Values that only the vault can read, each beside the label that it was sealed for.
+//! Values encrypted by the vault, each with the context that it is encrypted for.
 
 use crate::{DatabaseError, Reader, Tx};
 use rusqlite::Row;
@@ -7,10 +7,10 @@ use types::{SealContext, SealedValue, SealingKeyId, WorkspaceId};
 use uuid::Uuid;
 
 impl Tx<'_> {
-    /// In the place of the one before.
+    /// Stores a value. It replaces an earlier one with the same holder and name.
     pub fn upsert_sealed_value(
         &self,
-        label: &SealContext,
+        context: &SealContext,
         sealed: &SealedValue,
     ) -> Result<(), DatabaseError> {
         self.execute(
@@ -19,11 +19,11 @@ impl Tx<'_> {
              ON CONFLICT (workspace, holder, name) DO UPDATE SET version = excluded.version, \
              place = excluded.place, sealing_key = excluded.sealing_key, bytes = excluded.bytes",
             (
-                label.workspace.uuid(),
-                label.holder,
-                &label.name,
-                label.version,
-                &label.destination,
+                context.workspace.uuid(),
+                context.holder,
+                &context.name,
+                context.version,
+                &context.destination,
                 sealed.key,
                 &sealed.bytes,
             ),
@@ -41,7 +41,7 @@ impl Tx<'_> {
         self.execute(sql, (workspace.uuid(), holder, name)).map(drop)
     }
 
-    /// All values of one holder.
+    /// Deletes all values of one holder.
     pub fn delete_sealed_values(
         &self,
         workspace: WorkspaceId,
@@ -63,13 +63,13 @@ impl Reader<'_> {
         self.query_many(sql, (workspace.uuid(), holder), sealed_value_from_row)
     }
 
-    /// The values of all workspaces, for a key rotation.
+    /// The holders of values in all workspaces, for a key rotation.
     pub fn sealed_holders(&self) -> Result<Vec<(WorkspaceId, Uuid)>, DatabaseError> {
         let sql = "SELECT DISTINCT workspace, holder FROM sealed";
         self.query_many(sql, [], |row| Ok((WorkspaceId::new(row.get(0)?), row.get(1)?)))
     }
 
-    /// The keys without which something could not be read.
+    /// The keys that some value is encrypted with.
     pub fn sealing_keys(&self) -> Result<BTreeSet<SealingKeyId>, DatabaseError> {
         let keys =
             self.query_many("SELECT DISTINCT sealing_key FROM sealed", [], |row| Ok(row.get(0)?))?;
@@ -78,12 +78,12 @@ impl Reader<'_> {
 }
 
 fn sealed_value_from_row(row: &Row<'_>) -> Result<(SealContext, SealedValue), DatabaseError> {
-    let label = SealContext {
+    let context = SealContext {
         workspace: WorkspaceId::new(row.get("workspace")?),
         holder: row.get("holder")?,
         name: row.get("name")?,
         version: row.get("version")?,
         destination: row.get("place")?,
     };
-    Ok((label, SealedValue { key: row.get("sealing_key")?, bytes: row.get("bytes")? }))
+    Ok((context, SealedValue { key: row.get("sealing_key")?, bytes: row.get("bytes")? }))
 }

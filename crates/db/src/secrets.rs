@@ -1,4 +1,4 @@
-//! Secrets: what is known about them.
+//! Secrets: their metadata. Their values are in `sealed_values`.
 
 use crate::columns::{from_json_column, to_json};
 use crate::named_objects::{NamedRow, NamedTable};
@@ -29,17 +29,17 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// False if there is none. Its name and its scope stay as they are.
+    /// False if there is no such secret. Its name and its scope do not change.
     pub fn update_secret(
         &self,
         workspace: WorkspaceId,
         secret: &Secret,
     ) -> Result<bool, DatabaseError> {
-        let tag = NamedRow { id: secret.id.uuid(), name: &secret.name, owner: secret.owner };
-        self.update_named(SECRETS, workspace, tag, secret)
+        let row = NamedRow { id: secret.id.uuid(), name: &secret.name, owner: secret.owner };
+        self.update_named(SECRETS, workspace, row, secret)
     }
 
-    /// Including its value.
+    /// Deletes a secret and its value.
     pub fn delete_secret(
         &self,
         workspace: WorkspaceId,
@@ -68,10 +68,10 @@ impl Reader<'_> {
     pub fn private_secrets(
         &self,
         workspace: WorkspaceId,
-        whose: PrincipalId,
+        owner: PrincipalId,
     ) -> Result<Vec<Secret>, DatabaseError> {
         let sql = "SELECT body FROM secrets WHERE workspace = ?1 AND whose = ?2 ORDER BY id";
-        let key = (workspace.uuid(), whose.uuid());
+        let key = (workspace.uuid(), owner.uuid());
         self.query_many(sql, key, |row| from_json_column("secret", row, "body"))
     }
 
@@ -102,7 +102,7 @@ impl Reader<'_> {
         self.query_many(sql, key, |row| from_json_column("secret", row, "body"))
     }
 
-    /// A search is in their names.
+    /// Lists secrets; `search` looks in their names.
     pub fn secrets(
         &self,
         workspace: WorkspaceId,

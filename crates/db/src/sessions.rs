@@ -1,4 +1,4 @@
-//! Sessions: what is still known of one when its interpreter is gone.
+//! Sessions: their records, which outlive their interpreters.
 
 use crate::columns::{from_json_column, to_json, to_nanos, variant_name};
 use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
@@ -14,7 +14,7 @@ pub struct SessionFilter {
 }
 
 impl Tx<'_> {
-    /// `NameTaken` if the owner has a session with this key that is not over.
+    /// Fails with `NameTaken` if the owner has an open session with this key.
     pub fn insert_session(
         &self,
         workspace: WorkspaceId,
@@ -39,7 +39,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Its owner stays as it is. False if there is none.
+    /// False if there is no such session. Its owner does not change.
     pub fn update_session(
         &self,
         workspace: WorkspaceId,
@@ -62,7 +62,7 @@ impl Tx<'_> {
         Ok(changed == 1)
     }
 
-    /// Of one that has ended by itself, whichever workspace it is in. False if it was over before.
+    /// Marks a session of any workspace as expired. False if it had already ended.
     pub fn expire_session(&self, id: SandboxId, now: DateTime<Utc>) -> Result<bool, DatabaseError> {
         let found = self.query_one(
             "SELECT workspace, body FROM sessions WHERE sandbox_id = ?1 \
@@ -78,7 +78,8 @@ impl Tx<'_> {
         self.update_session(workspace, &expired)
     }
 
-    /// Also one that has ended by itself. False if there is none, or it was closed before.
+    /// Marks a session as closed, also an expired one. False if there is none, or if it was already
+    /// closed.
     pub fn close_session(
         &self,
         workspace: WorkspaceId,
@@ -94,8 +95,9 @@ impl Tx<'_> {
         }
     }
 
-    /// After an execution, in which memory may have been lost. It never goes back: a reset may have
-    /// been written before the end of what ran until then.
+    /// Updates the generation after an execution, in which the state may have been lost. The
+    /// generation never decreases: a reset may be recorded before the end of the execution that ran
+    /// until then.
     pub fn set_session_generation(
         &self,
         workspace: WorkspaceId,
@@ -110,9 +112,10 @@ impl Tx<'_> {
         }
     }
 
-    /// At the start of a server, in all workspaces: no interpreter outlives the one that had it.
+    /// Marks all open sessions as lost at the start of a server, because interpreters end with
+    /// their server.
     pub fn mark_all_sessions_lost(&self, now: DateTime<Utc>) -> Result<usize, DatabaseError> {
-        let alive = self.query_many(
+        let open = self.query_many(
             "SELECT workspace, body FROM sessions WHERE status IN ('ready', 'busy')",
             [],
             |row| {
@@ -120,11 +123,11 @@ impl Tx<'_> {
                 Ok((workspace, from_json_column::<Session>("session", row, "body")?))
             },
         )?;
-        for (workspace, session) in &alive {
+        for (workspace, session) in &open {
             let lost = Session { status: SessionStatus::Lost, updated_at: now, ..session.clone() };
             self.update_session(*workspace, &lost)?;
         }
-        Ok(alive.len())
+        Ok(open.len())
     }
 }
 
@@ -139,7 +142,7 @@ impl Reader<'_> {
         self.query_one(sql, key, |row| from_json_column("session", row, "body"))
     }
 
-    /// The one with this key that is not over: ready, busy, or lost and not yet reset.
+    /// The open session with this key: ready, busy, or lost and not reset yet.
     pub fn session_by_key(
         &self,
         workspace: WorkspaceId,
@@ -161,7 +164,7 @@ impl Reader<'_> {
         page: PageRequest,
     ) -> Result<RowPage<Session>, DatabaseError> {
         let status = filter.status.map(|status| variant_name("session", &status)).transpose()?;
-        // A condition that is not always there is not looked up by an index.
+        // An index is used only if the condition is always part of the statement.
         let of_status = if status.is_some() { "status = ?5" } else { "?5 IS NULL" };
         self.query_page(
             page,
@@ -177,7 +180,7 @@ impl Reader<'_> {
     }
 }
 
-/// Set while it is over, or has no interpreter.
+/// The time at which a session ended or lost its interpreter.
 fn ended_at(session: &Session) -> Option<i64> {
     match session.status {
         SessionStatus::Ready | SessionStatus::Busy => None,

@@ -1,4 +1,4 @@
-//! Tools: their contract, and their source byte for byte as it was written.
+//! Tools: their contracts, and their source code exactly as it was written.
 
 use crate::columns::{from_json_column, to_json};
 use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
@@ -8,9 +8,9 @@ use types::{PrincipalId, Tool, ToolId, WorkspaceId};
 /// A filter of tools or agents; absent fields match everything.
 #[derive(Debug, Clone, Default)]
 pub struct ObjectFilter {
-    /// In the name or the description, in any case of ASCII letters.
+    /// Text in the name or the description; ASCII letters in any case.
     pub search: Option<String>,
-    /// Only those on which one of these may do anything.
+    /// Only objects on which one of these principals has a grant.
     pub seen_by: Option<Vec<PrincipalId>>,
 }
 
@@ -23,7 +23,7 @@ pub struct ToolsByName {
 }
 
 impl ObjectFilter {
-    /// For `json_each`: SQL has no lists.
+    /// A list for `json_each`, because SQL has no lists.
     pub(crate) fn viewers_json(&self) -> Option<String> {
         let ids = self.seen_by.as_ref()?.iter().map(|id| format!("\"{}\"", id.uuid().simple()));
         Some(format!("[{}]", ids.collect::<Vec<_>>().join(",")))
@@ -53,7 +53,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// False if there is none.
+    /// False if there is no such tool.
     pub fn update_tool(
         &self,
         workspace: WorkspaceId,
@@ -77,7 +77,8 @@ impl Tx<'_> {
         Ok(changed == 1)
     }
 
-    /// Deletes a tool with its variables. Fails while an agent has it: ask `agents_using` first. Its grants stay behind.
+    /// Deletes a tool with its variables. Fails while an agent has it attached: check
+    /// `agents_using` first. Its grants stay.
     pub fn delete_tool(&self, workspace: WorkspaceId, id: ToolId) -> Result<bool, DatabaseError> {
         self.delete_sealed_values(workspace, id.uuid())?;
         let key = (workspace.uuid(), id.uuid());
@@ -86,7 +87,7 @@ impl Tx<'_> {
 }
 
 impl Reader<'_> {
-    /// Including its source.
+    /// A tool with its source code.
     pub fn tool(
         &self,
         workspace: WorkspaceId,
@@ -96,7 +97,7 @@ impl Reader<'_> {
         self.query_one(sql, (workspace.uuid(), id.uuid()), with_source)
     }
 
-    /// Including its source.
+    /// A tool with its source code.
     pub fn tool_by_name(
         &self,
         workspace: WorkspaceId,
@@ -106,7 +107,7 @@ impl Reader<'_> {
         self.query_one(sql, (workspace.uuid(), name), with_source)
     }
 
-    /// The names of those that leave by an integration.
+    /// The names of the tools that use an integration.
     pub fn tools_with_integration(
         &self,
         workspace: WorkspaceId,
@@ -118,7 +119,7 @@ impl Reader<'_> {
         self.query_many(sql, (workspace.uuid(), integration), |row| Ok(row.get(0)?))
     }
 
-    /// The names of those that call a function.
+    /// The names of the tools that call a function.
     pub fn tools_with_function(
         &self,
         workspace: WorkspaceId,

@@ -1,4 +1,4 @@
-//! Directories that outlive sessions: their names, owners and quotas. Their bytes are elsewhere.
+//! Volumes: their names, owners and quotas. Their files are in `volumes/all/`.
 
 use crate::columns::to_json;
 use crate::named_objects::NamedTable;
@@ -29,7 +29,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// False if there is none.
+    /// False if there is no such volume.
     pub fn update_volume(
         &self,
         workspace: WorkspaceId,
@@ -78,7 +78,7 @@ impl Reader<'_> {
         self.find_by_name(VOLUMES, workspace, name)
     }
 
-    /// How many volumes a workspace has, and their quotas together.
+    /// The number of volumes of a workspace, and the sum of their quotas.
     pub fn volume_totals(&self, workspace: WorkspaceId) -> Result<(u64, u64), DatabaseError> {
         let sql =
             "SELECT count(*), coalesce(sum(quota_bytes), 0) FROM volumes WHERE workspace = ?1";
@@ -92,7 +92,7 @@ impl Reader<'_> {
         self.query_many("SELECT id FROM volumes", [], |row| Ok(VolumeId::new(row.get(0)?)))
     }
 
-    /// A search is in their names.
+    /// Lists volumes; `search` looks in their names.
     pub fn volumes(
         &self,
         workspace: WorkspaceId,

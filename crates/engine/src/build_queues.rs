@@ -1,7 +1,8 @@
 //! Changes of environments in progress, by environment name, and the result of the last attempt.
 //!
-//! Every change of a name waits in that name's queue. Of two changes the later one wins, and a
-//! removed environment does not come back through a change that was queued before the removal.
+//! Every change of an environment waits in the queue of its name. Of two changes the later one
+//! wins, and a removed environment does not come back through a change that was queued before the
+//! removal.
 
 use environment::{DefinitionStamp, Progress};
 use std::collections::BTreeMap;
@@ -119,9 +120,9 @@ impl QueueEntry {
     }
 
     /// Ends the change with its result; `stamp` is that of the current definition.
-    pub(crate) fn record_result(self, fault: Option<Error>, stamp: Option<DefinitionStamp>) {
+    pub(crate) fn record_result(self, error: Option<Error>, stamp: Option<DefinitionStamp>) {
         if let Some(build) = self.builds.all().get_mut(&self.name) {
-            build.failed = fault.map(|fault| FailedBuild { error: fault, stamp });
+            build.failed = error.map(|error| FailedBuild { error, stamp });
         }
     }
 }
@@ -149,7 +150,7 @@ mod tests {
 
     const MOMENT: Duration = Duration::from_millis(20);
 
-    fn fault() -> Error {
+    fn error() -> Error {
         Error::new(ErrorCode::SandboxUnreachable, "no")
     }
 
@@ -170,16 +171,16 @@ mod tests {
     #[test]
     fn it_is_building_until_the_last_order_has_ended() {
         let builds = BuildQueues::default();
-        let happening = || builds.status("mine", None);
-        let building = || matches!(happening(), Some(BuildStatus::Building { .. }));
+        let status = || builds.status("mine", None);
+        let building = || matches!(status(), Some(BuildStatus::Building { .. }));
         let [first, second] = [(); 2].map(|()| builds.enqueue("mine", QueuedChange::Build));
         let removal = builds.enqueue("mine", QueuedChange::Removal);
-        first.record_result(Some(fault()), None);
+        first.record_result(Some(error()), None);
         assert!(building());
         drop(second);
-        assert_eq!(happening(), Some(BuildStatus::Failed(fault())), "a removal builds nothing");
+        assert_eq!(status(), Some(BuildStatus::Failed(error())), "a removal builds nothing");
         assert!(builds.clear_failure("mine") && !builds.clear_failure("mine"));
         drop(removal);
-        assert_eq!((happening(), builds.names()), (None, vec![]));
+        assert_eq!((status(), builds.names()), (None, vec![]));
     }
 }

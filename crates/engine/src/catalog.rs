@@ -39,7 +39,7 @@ fn describe_or_failed(
     python: Option<&PythonChoice>,
     name: &str,
 ) -> Environment {
-    describe(environments, python, name).unwrap_or_else(|fault| failed(name, fault))
+    describe(environments, python, name).unwrap_or_else(|error| failed(name, error))
 }
 
 fn describe_recipe(
@@ -100,8 +100,8 @@ fn empty(name: &str, status: EnvironmentStatus) -> Environment {
     }
 }
 
-fn failed(name: &str, fault: Error) -> Environment {
-    Environment { error: Some(fault), ..empty(name, EnvironmentStatus::Failed) }
+fn failed(name: &str, error: Error) -> Environment {
+    Environment { error: Some(error), ..empty(name, EnvironmentStatus::Failed) }
 }
 
 fn without_texts(environment: Environment) -> Environment {
@@ -109,20 +109,20 @@ fn without_texts(environment: Environment) -> Environment {
 }
 
 impl BuildStatus {
-    fn apply_to(self, known: Environment) -> Environment {
+    fn apply_to(self, environment: Environment) -> Environment {
         match self {
             Self::Building { progress } => Environment {
                 status: EnvironmentStatus::Building,
                 progress: Some(progress),
-                ..known
+                ..environment
             },
             // The previous build still serves, so its status does not change.
-            Self::Failed(fault) => {
-                let status = match known.status {
+            Self::Failed(error) => {
+                let status = match environment.status {
                     EnvironmentStatus::Unbuilt => EnvironmentStatus::Failed,
                     status => status,
                 };
-                Environment { status, error: Some(fault), ..known }
+                Environment { status, error: Some(error), ..environment }
             }
         }
     }
@@ -143,27 +143,28 @@ impl Engine {
         let environments = self.environment_cache.environments(&self.config)?;
         let mut ordered = self.builds.names();
         let mut listed = list(&environments, self.config.python.as_ref());
-        for known in &mut listed {
-            ordered.retain(|name| *name != known.name);
-            if let Some(happening) = self.build_status(&environments, &known.name) {
-                *known = happening.apply_to(known.clone());
+        for environment in &mut listed {
+            ordered.retain(|name| *name != environment.name);
+            if let Some(build_status) = self.build_status(&environments, &environment.name) {
+                *environment = build_status.apply_to(environment.clone());
             }
         }
         listed.extend(ordered.into_iter().filter_map(|name| {
-            let happening = self.build_status(&environments, &name)?;
-            Some(happening.apply_to(empty(&name, EnvironmentStatus::Unbuilt)))
+            let build_status = self.build_status(&environments, &name)?;
+            Some(build_status.apply_to(empty(&name, EnvironmentStatus::Unbuilt)))
         }));
         Ok(listed)
     }
 
     pub fn environment(&self, name: &str) -> Result<Environment, Error> {
         let environments = self.environment_cache.environments(&self.config)?;
-        let shown = describe(&environments, self.config.python.as_ref(), name);
+        let described = describe(&environments, self.config.python.as_ref(), name);
         match self.build_status(&environments, name) {
-            None => shown,
-            Some(happening) => {
-                let known = shown.unwrap_or_else(|_| empty(name, EnvironmentStatus::Unbuilt));
-                Ok(happening.apply_to(known))
+            None => described,
+            Some(build_status) => {
+                let environment =
+                    described.unwrap_or_else(|_| empty(name, EnvironmentStatus::Unbuilt));
+                Ok(build_status.apply_to(environment))
             }
         }
     }
@@ -186,18 +187,19 @@ impl Engine {
     ) -> impl Future<Output = Result<Environment, Error>> + Send + 'static {
         let engine = Arc::clone(self);
         let name = order.draft.name().to_string();
-        let turn = self.builds.enqueue(&name, QueuedChange::Build);
+        let queue_entry = self.builds.enqueue(&name, QueuedChange::Build);
         let (builds, watched) = (self.builds.clone(), name.clone());
-        let told = move |event: Progress| {
+        let on_progress = move |event: Progress| {
             progress(&event);
             builds.set_progress(&watched, &event);
         };
         async move {
-            turn.wait_for_turn().await;
+            queue_entry.wait_for_turn().await;
             let environments = engine.environment_cache.environments(&engine.config)?;
-            let made = engine.replace_environment(Arc::clone(&environments), order, told).await;
-            turn.record_result(made.clone().err(), environments.stamp(&name));
-            made.and_then(|()| engine.environment(&name))
+            let result =
+                engine.replace_environment(Arc::clone(&environments), order, on_progress).await;
+            queue_entry.record_result(result.clone().err(), environments.stamp(&name));
+            result.and_then(|()| engine.environment(&name))
         }
     }
 
@@ -222,14 +224,14 @@ impl Engine {
             prepared.await?.map_err(|error| not_made(&error))?;
         let ready = match start_pool(&self.config, &recipe.definition, built).await {
             Ok(ready) => ready,
-            Err(fault) => {
+            Err(error) => {
                 run_blocking(move || environments.discard_build(&recipe)).await?;
-                return Err(not_started(fault));
+                return Err(not_started(error));
             }
         };
         let name = recipe.definition.name.to_string();
-        let kept = recipe.clone();
-        let stamp = run_blocking(move || environments.save_definition(&kept)).await?;
+        let definition = recipe.clone();
+        let stamp = run_blocking(move || environments.save_definition(&definition)).await?;
         self.environment_cache.insert(&name, stamp, recipe, ready);
         Ok(())
     }
@@ -241,11 +243,11 @@ impl Engine {
         let turn = self.builds.enqueue(name, QueuedChange::Removal);
         turn.wait_for_turn().await;
         let was_failed = self.builds.clear_failure(name);
-        let place = self.environment_cache.remove(name);
-        drop(place);
+        let slot = self.environment_cache.remove(name);
+        drop(slot);
         let name = name.to_owned();
         match run_blocking(move || environments.remove(&name)).await {
-            Err(fault) if was_failed && fault.code == ErrorCode::ObjectNotFound => Ok(()),
+            Err(error) if was_failed && error.code == ErrorCode::ObjectNotFound => Ok(()),
             removed => removed,
         }
     }
@@ -271,7 +273,7 @@ fn not_made(error: &BuildError) -> Error {
 }
 
 /// The built environment does not start, most often because of a module in `preload`.
-fn not_started(fault: Error) -> Error {
-    let message = format!("the environment was built but does not start: {}", fault.message);
-    Error { message, ..fault }
+fn not_started(error: Error) -> Error {
+    let message = format!("the environment was built but does not start: {}", error.message);
+    Error { message, ..error }
 }

@@ -55,7 +55,7 @@ enum CollectError {
 /// Reads every file that is new or changed since the last execution.
 pub(crate) async fn collect_files(
     sandbox: &mut Sandbox,
-    bring: &FileCollection,
+    collection: &FileCollection,
     redactor: &OutputRedactor,
 ) -> CollectedFiles {
     let mut collected = CollectedFiles::default();
@@ -69,7 +69,7 @@ pub(crate) async fn collect_files(
     };
     let changed = sandbox.take_changed_files(&listing);
     if !changed.is_empty() {
-        let collector = FileCollector::new(files, bring.clone(), redactor.clone());
+        let collector = FileCollector::new(files, collection.clone(), redactor.clone());
         let reading = spawn_blocking(move || collector.collect(changed));
         collected = reading.await.unwrap_or_default();
     }
@@ -86,7 +86,7 @@ struct FileCollector {
     collection: FileCollection,
     bytes_left: u64,
     until: Instant,
-    piece: Vec<u8>,
+    chunk: Vec<u8>,
     copies: usize,
     redactor: OutputRedactor,
     /// Names that replaced others.
@@ -101,8 +101,8 @@ enum CopyTarget {
 }
 
 impl FileCollector {
-    fn new(files: SandboxDirectory, bring: FileCollection, redactor: OutputRedactor) -> Self {
-        let bytes_left = match &bring {
+    fn new(files: SandboxDirectory, collection: FileCollection, redactor: OutputRedactor) -> Self {
+        let bytes_left = match &collection {
             FileCollection::Staged(StagingDirectory { bytes_max, .. }) => {
                 FILES_BYTES_MAX.min(*bytes_max)
             }
@@ -111,10 +111,10 @@ impl FileCollector {
         let until = Instant::now() + COLLECTING_MAX;
         Self {
             files,
-            collection: bring,
+            collection,
             bytes_left,
             until,
-            piece: vec![0; PIECE_BYTES],
+            chunk: vec![0; PIECE_BYTES],
             copies: 0,
             redactor,
             used_names: HashSet::new(),
@@ -124,9 +124,9 @@ impl FileCollector {
     fn collect(mut self, names: Vec<String>) -> CollectedFiles {
         let mut collected = CollectedFiles::default();
         for name in names {
-            let taken = self.collect_file(&name);
+            let result = self.collect_file(&name);
             let name = self.public_name(name);
-            match taken {
+            match result {
                 Err(reason) => {
                     let reason = self.redactor.redact_text(&reason.to_string()).into_owned();
                     collected.skipped.push(SkippedFile { name, reason });
@@ -152,9 +152,9 @@ impl FileCollector {
         }
         let numbered = (2..).map(|number| format!("{clean}-{number}"));
         let mut free = iter::once(clean.clone()).chain(numbered);
-        let shown = free.find(|shown| !self.used_names.contains(shown)).unwrap_or(clean);
-        self.used_names.insert(shown.clone());
-        shown
+        let name = free.find(|name| !self.used_names.contains(name)).unwrap_or(clean);
+        self.used_names.insert(name.clone());
+        name
     }
 
     fn collect_file(&mut self, name: &str) -> Result<(u64, Vec<u8>, CopyTarget), CollectError> {
@@ -199,26 +199,26 @@ impl FileCollector {
         mut file: File,
         copy: &mut CopyTarget,
     ) -> Result<(u64, Vec<u8>), CollectError> {
-        let mut clean = self.redactor.stream();
-        let (mut hash, mut size, mut brought) = (Sha256::new(), 0, 0);
+        let mut redacting = self.redactor.stream();
+        let (mut hash, mut size, mut written) = (Sha256::new(), 0, 0);
         let most = self.bytes_left;
-        let mut bring = |piece: &[u8]| {
-            hash.update(piece);
-            brought += piece.len() as u64;
+        let mut write = |chunk: &[u8]| {
+            hash.update(chunk);
+            written += chunk.len() as u64;
             // The replacement of a secret can be longer than the secret.
-            if brought > most {
-                return Err(CollectError::TooLarge { size: brought, most });
+            if written > most {
+                return Err(CollectError::TooLarge { size: written, most });
             }
-            copy.write(piece).map_err(CollectError::Write)
+            copy.write(chunk).map_err(CollectError::Write)
         };
         loop {
-            let piece = match file.read(&mut self.piece) {
+            let chunk = match file.read(&mut self.chunk) {
                 Ok(0) => break,
-                Ok(count) => &self.piece[..count],
+                Ok(count) => &self.chunk[..count],
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(CollectError::Read(error)),
             };
-            size += piece.len() as u64;
+            size += chunk.len() as u64;
             self.bytes_left = most.saturating_sub(size);
             if size > most {
                 return Err(CollectError::TooLarge { size, most });
@@ -226,23 +226,23 @@ impl FileCollector {
             if Instant::now() > self.until {
                 return Err(CollectError::Timeout);
             }
-            bring(&clean.feed(piece))?;
+            write(&redacting.feed(chunk))?;
         }
-        bring(&clean.finish())?;
-        self.bytes_left = most.saturating_sub(size.max(brought));
-        Ok((brought, hash.finalize().to_vec()))
+        write(&redacting.finish())?;
+        self.bytes_left = most.saturating_sub(size.max(written));
+        Ok((written, hash.finalize().to_vec()))
     }
 }
 
 impl CopyTarget {
-    fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+    fn write(&mut self, chunk: &[u8]) -> io::Result<()> {
         match self {
             Self::Nowhere => Ok(()),
             Self::Memory(content) => {
-                content.extend_from_slice(piece);
+                content.extend_from_slice(chunk);
                 Ok(())
             }
-            Self::Staged(file, _) => file.write_all(piece),
+            Self::Staged(file, _) => file.write_all(chunk),
         }
     }
 

@@ -76,23 +76,23 @@ pub struct ExpiryRequest {
 }
 
 impl ExpiryRequest {
-    /// Applies the request to `present`, if the operator's maximum allows it.
-    pub(crate) fn resolve(self, present: Expiry, most: Expiry) -> Result<Expiry, Error> {
-        for (name, asked, most) in
-            [("idle", self.idle, most.idle), ("absolute", self.absolute, most.absolute)]
+    /// Applies the request to `current`, if the operator's maximum allows it.
+    pub(crate) fn resolve(self, current: Expiry, max: Expiry) -> Result<Expiry, Error> {
+        for (name, requested, max) in
+            [("idle", self.idle, max.idle), ("absolute", self.absolute, max.absolute)]
         {
-            if let Some(asked) = asked.filter(|asked| *asked > most) {
-                let (asked, most) = (asked.as_secs(), most.as_secs());
+            if let Some(requested) = requested.filter(|requested| *requested > max) {
+                let (requested, max) = (requested.as_secs(), max.as_secs());
                 let message = format!(
-                    "the {name} expiry of {asked} s is longer than the operator's maximum of \
-                     {most} s"
+                    "the {name} expiry of {requested} s is longer than the operator's maximum of \
+                     {max} s"
                 );
                 return Err(Error::new(ErrorCode::ArgsInvalid, message));
             }
         }
         Ok(Expiry {
-            idle: self.idle.unwrap_or(present.idle),
-            absolute: self.absolute.unwrap_or(present.absolute),
+            idle: self.idle.unwrap_or(current.idle),
+            absolute: self.absolute.unwrap_or(current.absolute),
         })
     }
 }

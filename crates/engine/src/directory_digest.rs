@@ -38,30 +38,30 @@ fn hash_contents(
     listing: &DirectoryListing,
     digest: &mut Sha256,
 ) -> Result<(), Error> {
-    let (mut left, mut piece) = (CONTENT_BYTES_MAX, vec![0; PIECE_BYTES]);
+    let (mut bytes_left, mut buffer) = (CONTENT_BYTES_MAX, vec![0; PIECE_BYTES]);
     for (name, entry) in &listing.files {
         hash_field(digest, b"file");
         hash_field(digest, name.as_bytes());
         digest.update(entry.size.to_be_bytes());
-        if entry.size > left {
+        if entry.size > bytes_left {
             hash_field(digest, b"stamp");
             entry.stamp().iter().for_each(|part| digest.update(part.to_be_bytes()));
             continue;
         }
-        left -= entry.size;
+        bytes_left -= entry.size;
         let (file, _) = files.open(name).map_err(|error| file_error(&error))?;
-        hash_field(digest, &content(file, entry.size, &mut piece)?);
+        hash_field(digest, &content(file, entry.size, &mut buffer)?);
     }
     Ok(())
 }
 
 /// Reads at most the size that the file had when the directory was listed.
-fn content(file: File, size: u64, piece: &mut [u8]) -> Result<[u8; 32], Error> {
+fn content(file: File, size: u64, buffer: &mut [u8]) -> Result<[u8; 32], Error> {
     let (mut file, mut hash) = (file.take(size), Sha256::new());
     loop {
-        match file.read(piece) {
+        match file.read(buffer) {
             Ok(0) => return Ok(hash.finalize().into()),
-            Ok(count) => hash.update(&piece[..count]),
+            Ok(count) => hash.update(&buffer[..count]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(directory_error(&error)),
         }

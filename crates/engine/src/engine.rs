@@ -102,7 +102,7 @@ impl Engine {
 
     /// The session's private memory: closing it would free that much.
     pub async fn memory_of(&self, id: SandboxId) -> Result<u64, Error> {
-        Ok(self.session(id)?.lease(StopHandle::default())?.private_bytes())
+        Ok(self.session(id)?.lease_session(StopHandle::default())?.private_bytes())
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<LiveSession>>> {
@@ -199,16 +199,16 @@ impl Engine {
         let spawned = ready.pool.spawn_with_volumes(limits, &mounts).await;
         drop(start);
         let sandbox = spawned.map_err(|error| spawn_error(&error))?;
-        let held =
+        let volumes =
             WritableVolumes::open(&sandbox, volumes, self.volume_base()?, &self.volume_locks);
-        let mut held = held.map_err(|error| {
+        let mut volumes = volumes.map_err(|error| {
             Error::new(
                 ErrorCode::SandboxUnreachable,
                 format!("cannot access the volumes of the sandbox: {error}"),
             )
         })?;
-        held.refresh().await?;
-        Ok(SandboxHandle::new(sandbox, held, grants))
+        volumes.refresh().await?;
+        Ok(SandboxHandle::new(sandbox, volumes, grants))
     }
 
     /// The upper bounds of limits that a request can ask for.
@@ -225,9 +225,9 @@ impl Engine {
     }
 
     /// Changes when a session expires.
-    pub fn set_expiry(&self, id: SandboxId, asked: ExpiryRequest) -> Result<SessionInfo, Error> {
+    pub fn set_expiry(&self, id: SandboxId, request: ExpiryRequest) -> Result<SessionInfo, Error> {
         let session = self.session(id)?;
-        session.set_expiry(asked.resolve(session.expiry(), self.config.expiry)?);
+        session.set_expiry(request.resolve(session.expiry(), self.config.expiry)?);
         Ok(session.info())
     }
 
@@ -253,7 +253,7 @@ impl Engine {
 
     /// Like [`Engine::reset`], with new grants for the session.
     pub async fn reset_with(&self, id: SandboxId, grants: SandboxGrants) -> Result<u64, Error> {
-        let mut lease = self.session(id)?.lease(StopHandle::default())?;
+        let mut lease = self.session(id)?.lease_session(StopHandle::default())?;
         let (generation, sandbox) = lease.reset();
         if let Some(sandbox) = sandbox {
             sandbox.end().await;
@@ -299,11 +299,11 @@ impl Engine {
         self.capacity.check_open().is_err()
     }
 
-    /// Refuses new requests, lets running ones continue for `patience`, cancels the rest, and
+    /// Refuses new requests, lets running ones continue for `grace_period`, cancels the rest, and
     /// closes every session. No sandbox is left when this returns.
-    pub async fn shutdown(&self, patience: Duration) {
+    pub async fn shutdown(&self, grace_period: Duration) {
         self.capacity.stop();
-        if timeout(patience, self.executions.wait_until_idle()).await.is_err() {
+        if timeout(grace_period, self.executions.wait_until_idle()).await.is_err() {
             self.executions.stop_all();
             // An admitted command may never run; its sandbox is counted below.
             let _ = timeout(END_PATIENCE, self.executions.wait_until_idle()).await;
@@ -326,25 +326,25 @@ impl Engine {
     fn close_expired(&self) {
         let now = self.config.clock.instant();
         let due = |session: &Arc<LiveSession>| {
-            let ended = SessionEnded { id: session.id, reason: session.expire(now)? };
-            Some((ended, Arc::clone(session)))
+            let event = SessionEnded { id: session.id, reason: session.expire(now)? };
+            Some((event, Arc::clone(session)))
         };
         // Dropped only after the lock is released: dropping a session ends its sandbox and perhaps
         // a zygote host.
         let expired: Vec<(SessionEnded, Arc<LiveSession>)> = {
             let mut sessions = self.sessions();
             let expired: Vec<_> = sessions.values().filter_map(due).collect();
-            expired.iter().for_each(|(ended, _)| drop(sessions.remove(&ended.id)));
+            expired.iter().for_each(|(event, _)| drop(sessions.remove(&event.id)));
             expired
         };
-        for (ended, _session) in expired {
+        for (event, _session) in expired {
             let mut remembered = self.expired();
-            remembered.push_back(ended.id);
+            remembered.push_back(event.id);
             if remembered.len() > EXPIRED_REMEMBERED {
                 remembered.pop_front();
             }
             // The receiver may be gone.
-            let _ = self.config.session_ended.as_ref().map(|listener| listener.send(ended));
+            let _ = self.config.session_ended.as_ref().map(|listener| listener.send(event));
         }
     }
 }

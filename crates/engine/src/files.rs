@@ -56,7 +56,7 @@ impl Engine {
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        let mut lease: SessionLease = self.session(id)?.lease(StopHandle::default())?;
+        let mut lease: SessionLease = self.session(id)?.lease_session(StopHandle::default())?;
         let mut handle = lease.take_sandbox(self).await?;
         let done = spawn_blocking(move || {
             let result = match handle.sandbox.directory() {
@@ -84,7 +84,7 @@ pub(crate) async fn write_input_files(
         return Ok(());
     }
     let files = sandbox.directory().map_err(|error| directory_error(&error))?;
-    let placed = spawn_blocking(move || {
+    let task = spawn_blocking(move || {
         let write = |input: &InputFile| match &input.content {
             FileContent::Bytes(bytes) => files.write(&input.name, &mut bytes.as_slice()),
             FileContent::File(file) => files.write(&input.name, &mut &**file),
@@ -92,7 +92,7 @@ pub(crate) async fn write_input_files(
         let written = inputs.iter().try_for_each(|input| write(input).map(drop));
         (inputs, written, files.snapshot())
     });
-    let (inputs, written, now) = placed.await.map_err(|error| directory_error(&error.into()))?;
+    let (inputs, written, now) = task.await.map_err(|error| directory_error(&error.into()))?;
     sandbox.ignore_changes(now, inputs.iter().map(|input| input.name.as_str()));
     written.map_err(|error| file_error(&error))
 }

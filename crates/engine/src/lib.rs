@@ -1,4 +1,4 @@
-//! The path of one request: admit, find capacity, lease a sandbox, run, collect, record.
+//! The path of one execution: admit, find capacity, lease a sandbox, run, collect, record.
 //!
 //! The module `run` has that path on one screen. Everything that a server or command can request is
 //! a method of [`Engine`]. The engine never prints, and reports every failure as a

@@ -34,7 +34,7 @@ impl InstallHandler {
     where
         F: Future<Output = Result<InstallResult, Error>> + Send + 'static,
     {
-        Self(Arc::new(move |wanted| Box::pin(answer(wanted))))
+        Self(Arc::new(move |request| Box::pin(answer(request))))
     }
 }
 
@@ -99,18 +99,21 @@ pub(crate) fn handle_install_request(
         _ => Err(install_denied_error()),
     };
     Box::pin(async {
-        let InstallResult { directory: room, packages } =
+        let InstallResult { directory, packages } =
             adding.map_err(to_install_failure)?.await.map_err(to_install_failure)?;
         let packages = packages.into_iter().map(|it| (it.name, it.version)).collect();
-        Ok(InstallSuccess { path: room.map(|room| format!("{INSIDE_PACKAGES}/{room}")), packages })
+        Ok(InstallSuccess {
+            path: directory.map(|directory| format!("{INSIDE_PACKAGES}/{directory}")),
+            packages,
+        })
     })
 }
 
-fn to_install_failure(fault: Error) -> InstallFailure {
+fn to_install_failure(error: Error) -> InstallFailure {
     InstallFailure {
-        denied: fault.code == ErrorCode::PackageDenied,
-        message: fault.message,
-        hint: fault.hint.unwrap_or_default(),
+        denied: error.code == ErrorCode::PackageDenied,
+        message: error.message,
+        hint: error.hint.unwrap_or_default(),
     }
 }
 
@@ -148,7 +151,7 @@ pub struct InstallRequest {
 pub struct ResolvedInstall {
     resolved: ResolvedPackages,
     installer: PackageInstaller,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The packages that were added to the session.
@@ -164,16 +167,16 @@ impl InstallRequest {
     pub async fn resolve(self, pins: Vec<PackageVersion>) -> Result<ResolvedInstall, Error> {
         let Self { requirements, installer } = self;
         let index = installer.environment.index.clone();
-        let place = Arc::clone(&installer.permits).acquire_owned().await;
-        let place = place.map_err(|error| internal_error(&error))?;
+        let permit = Arc::clone(&installer.permits).acquire_owned().await;
+        let permit = permit.map_err(|error| internal_error(&error))?;
         let present = installer.packages.state().packages.clone();
         let request = PackageRequest { requirements, present, pins, index };
-        let choice = installer
+        let resolved = installer
             .run_blocking(|installer, cancel| {
                 installer.with_installer(cancel, |it| it.resolve(request))
             })
             .await?;
-        Ok(ResolvedInstall { resolved: choice, installer, _place: place })
+        Ok(ResolvedInstall { resolved, installer, _permit: permit })
     }
 }
 
@@ -183,12 +186,12 @@ impl ResolvedInstall {
     }
 
     pub async fn install(self) -> Result<InstallResult, Error> {
-        let Self { resolved: choice, installer, _place } = self;
-        if choice.packages.is_empty() {
+        let Self { resolved, installer, _permit } = self;
+        if resolved.packages.is_empty() {
             return Ok(InstallResult { directory: None, packages: Vec::new() });
         }
         let present = installer.packages.state().amount;
-        let packages = choice.packages.clone();
+        let packages = resolved.packages.clone();
         let fetched = installer.run_blocking(move |installer, cancel| {
             let session_packages = installer
                 .package_root
@@ -196,16 +199,16 @@ impl ResolvedInstall {
                 .map_err(|error| internal_error(&error))?;
             let target = session_packages.directory();
             let fetch =
-                |it: &environment::SessionInstaller<'_>| it.install(&choice, &target, present);
+                |it: &environment::SessionInstaller<'_>| it.install(&resolved, &target, present);
             let amount = installer.with_installer(cancel, fetch)?;
             Ok((session_packages, amount))
         });
         let (session_packages, amount) = fetched.await?;
         let name = session_packages.name().to_owned();
-        let mut held = installer.packages.state();
-        held.directories.push(session_packages);
-        held.packages.extend(packages.iter().cloned());
-        held.amount = amount;
+        let mut state = installer.packages.state();
+        state.directories.push(session_packages);
+        state.packages.extend(packages.iter().cloned());
+        state.amount = amount;
         Ok(InstallResult { directory: Some(name), packages })
     }
 }
@@ -216,8 +219,8 @@ impl PackageInstaller {
         &self,
         work: impl FnOnce(&Self, CancelFlag) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (installer, waiting) = (self.clone(), CancelOnDrop::default());
-        let cancel = waiting.0.clone();
+        let (installer, guard) = (self.clone(), CancelOnDrop::default());
+        let cancel = guard.0.clone();
         spawn_blocking(move || work(&installer, cancel))
             .await
             .unwrap_or_else(|error| Err(internal_error(&error)))
@@ -252,7 +255,7 @@ fn internal_error(error: &dyn std::error::Error) -> Error {
 
 fn install_error(error: &InstallError) -> Error {
     let hint = match error {
-        InstallError::Unavailable { trouble, .. } => hint_for(*trouble),
+        InstallError::Unavailable { trouble: reason, .. } => hint_for(*reason),
         InstallError::NoIndex => {
             "use another environment, or set index = \"pypi\" in its definition"
         }
@@ -270,8 +273,8 @@ fn install_error(error: &InstallError) -> Error {
     Error::new(code, error.to_string()).hint(hint)
 }
 
-fn hint_for(trouble: ResolutionFailure) -> &'static str {
-    match trouble {
+fn hint_for(reason: ResolutionFailure) -> &'static str {
+    match reason {
         ResolutionFailure::Unknown => {
             "no such package in the index; the name of a package often differs from that of its \
              module"

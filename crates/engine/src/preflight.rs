@@ -52,12 +52,13 @@ impl EnvironmentContents {
 
     /// Everything that the tool lacks in this environment.
     pub fn check_tool(&self, tool: &CodeTool) -> Vec<Diagnostic> {
-        let foreign = tool.source.imports().into_iter().filter(|it| !self.is_standard(&it.module));
-        let foreign: Vec<Import> = foreign.collect();
-        let guessed = self.built.is_none() && !foreign.is_empty();
+        let other_imports =
+            tool.source.imports().into_iter().filter(|it| !self.is_standard(&it.module));
+        let other_imports: Vec<Import> = other_imports.collect();
+        let is_guessed = self.built.is_none() && !other_imports.is_empty();
         let mut missing: Vec<Diagnostic> =
-            foreign.into_iter().filter_map(|import| self.check_import(import)).collect();
-        missing.extend(guessed.then(|| self.not_built_problem()));
+            other_imports.into_iter().filter_map(|import| self.check_import(import)).collect();
+        missing.extend(is_guessed.then(|| self.not_built_problem()));
         let programs = self.missing_programs(&tool.requires_binaries);
         missing.extend((!programs.is_empty()).then(|| self.missing_programs_problem(&programs)));
         missing
@@ -66,8 +67,8 @@ impl EnvironmentContents {
     /// The given programs that code could not start.
     pub fn missing_programs(&self, programs: &[String]) -> Vec<String> {
         let places = self.program_directories();
-        let is_there = |name: &String| places.iter().any(|place| is_program(&place.join(name)));
-        programs.iter().filter(|name| !is_there(name)).cloned().collect()
+        let is_installed = |name: &String| places.iter().any(|place| is_program(&place.join(name)));
+        programs.iter().filter(|name| !is_installed(name)).cloned().collect()
     }
 
     fn name(&self) -> &str {
@@ -93,13 +94,13 @@ impl EnvironmentContents {
             hint: Some(hint.to_owned()),
         };
         if !self.modules.contains(&module) {
-            let elsewhere = match Definition::built_in_with_module(&module).as_slice() {
+            let alternatives = match Definition::built_in_with_module(&module).as_slice() {
                 [] => String::new(),
                 [one] => format!("; {one} has"),
                 several => format!("; {} have", several.join(", ")),
             };
             let message = format!(
-                "import {module}: the environment {environment} has no {module}{elsewhere}"
+                "import {module}: the environment {environment} has no {module}{alternatives}"
             );
             let hint = "use an environment that has it, or deploy the tool as a function with its \
                         own requirements.txt (`belljar tool deploy DIR`)";

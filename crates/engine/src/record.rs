@@ -67,23 +67,23 @@ fn unisolated_warning(command: &Command) -> Option<Warning> {
 pub(crate) fn finish_record(
     mut record: Execution,
     entry: &EntryPoint,
-    (started, ended): (Option<DateTime<Utc>>, DateTime<Utc>),
-    mut ending: ExitReport,
+    (started, ended_at): (Option<DateTime<Utc>>, DateTime<Utc>),
+    mut report: ExitReport,
     collected: &CollectedFiles,
 ) -> Execution {
-    record.warnings.extend(collect_warnings(&ending, entry));
-    let returned = ending.take_returned();
-    classify_exit(&mut record, &ending, returned, entry);
+    record.warnings.extend(collect_warnings(&report, entry));
+    let returned = report.take_returned();
+    classify_exit(&mut record, &report, returned, entry);
     Execution {
         truncated: Truncation {
-            output_dropped_bytes: Some(ending.output_dropped_bytes).filter(|bytes| *bytes > 0),
+            output_dropped_bytes: Some(report.output_dropped_bytes).filter(|bytes| *bytes > 0),
             files: collected.skipped.clone(),
         },
         files_out: collected.files.clone(),
-        network: ending.refused_connections,
-        usage: ending.usage,
+        network: report.refused_connections,
+        usage: report.usage,
         started_at: started,
-        ended_at: Some(ended),
+        ended_at: Some(ended_at),
         ..record
     }
 }
@@ -97,30 +97,30 @@ fn arguments(call: &contract::ValidatedCall) -> Option<Value> {
 }
 
 /// Problems that did not stop the run, but that the caller should know.
-fn collect_warnings(ending: &ExitReport, entry: &EntryPoint) -> Vec<Warning> {
+fn collect_warnings(report: &ExitReport, entry: &EntryPoint) -> Vec<Warning> {
     let mut notices = Vec::new();
     let mut notice = |code: ErrorCode, message: String| {
         notices.push(Warning { code: code.to_string(), message });
     };
-    if ending.output_dropped_bytes > 0 {
-        let message = format!("{} bytes of output were dropped", ending.output_dropped_bytes);
+    if report.output_dropped_bytes > 0 {
+        let message = format!("{} bytes of output were dropped", report.output_dropped_bytes);
         notice(ErrorCode::OutputTooLarge, message);
     }
-    if ending.results_dropped > 0 {
+    if report.results_dropped > 0 {
         let message =
-            format!("{} results were too large and were truncated", ending.results_dropped);
+            format!("{} results were too large and were truncated", report.results_dropped);
         notice(ErrorCode::OutputTooLarge, message);
     }
-    if ending.alive && ending.oom_kills > 0 {
+    if report.alive && report.oom_kills > 0 {
         let message = "a process of the code was killed because it ran out of memory".to_owned();
         notice(ErrorCode::MemoryExceeded, message);
     }
-    if !ending.installed.is_empty() {
-        let packages = ending.installed.iter().map(|(name, version)| format!("{name} {version}"));
+    if !report.installed.is_empty() {
+        let packages = report.installed.iter().map(|(name, version)| format!("{name} {version}"));
         let message = format!("installed {}", packages.collect::<Vec<_>>().join(", "));
         notices.push(Warning { code: INSTALLED.to_owned(), message });
     }
-    match (entry, &ending.cause) {
+    match (entry, &report.cause) {
         (EntryPoint::Call(_), ExitCause::Done(RunnerOutcome::Value(value))) => {
             notices.extend(large_value_warning(value.bytes))
         }
@@ -146,8 +146,8 @@ fn large_value_warning(bytes: usize) -> Option<Warning> {
     (bytes > LARGE_VALUE_BYTES).then(|| Warning {
         code: LARGE.to_owned(),
         message: format!(
-            "the value has {bytes} bytes, all of which a model has to read; return only the \
-             values that are needed"
+            "the value has {bytes} bytes, and a model reads all of them; return only the values \
+             that are needed"
         ),
     })
 }

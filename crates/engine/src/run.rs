@@ -103,7 +103,7 @@ impl Engine {
                 }
                 let session = self.session(id)?;
                 let limits = limits::resolve_for_session(&caps, &session, &asked)?;
-                (limits, id, ExecutionTarget::Session(session.lease(command.stop.clone())?))
+                (limits, id, ExecutionTarget::Session(session.lease_session(command.stop.clone())?))
             }
         };
         let record = Execution {

@@ -92,12 +92,12 @@ pub(crate) fn runner_request<'a>(
 /// Environment variables of the run: those of the sandbox, of the called tool, and those that name
 /// the session and the principal.
 fn variables<'a>(command: &'a Command, of_sandbox: &'a BTreeMap<String, String>) -> Variables<'a> {
-    let borrowed =
+    let borrow =
         |(name, value): (&'a String, &'a String)| (name.as_str(), Cow::Borrowed(value.as_str()));
-    let mut variables: Variables<'a> = of_sandbox.iter().map(borrowed).collect();
+    let mut variables: Variables<'a> = of_sandbox.iter().map(borrow).collect();
     if let EntryPoint::Call(call) = &command.entry {
         // The caller of a tool cannot override the variables that its author set.
-        variables.extend(call.variables().iter().map(borrowed));
+        variables.extend(call.variables().iter().map(borrow));
     }
     let session = command.session.map(|id| (SESSION_VARIABLE, Cow::Owned(id.to_string())));
     let principal = command.principal.as_deref().map(|name| (PRINCIPAL_VARIABLE, name.into()));

@@ -1,6 +1,6 @@
 //! Counts the executions in progress, from admission to the end, so that a shutdown can wait for
-//! them and stop them. A caller cancels one with the stop handle of its command; the engine keeps
-//! no list.
+//! them and stop them. A caller cancels an execution with the stop handle of its command; the
+//! engine has no list of executions.
 
 use sandbox::StopHandle;
 use std::sync::Arc;

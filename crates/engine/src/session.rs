@@ -55,7 +55,7 @@ pub(crate) struct LiveSession {
 /// State that only the holder of the lease may access.
 #[derive(Debug)]
 struct LeasedState {
-    /// `None` after the interpreter has died; the next execution starts another one.
+    /// `None` after the interpreter has ended; the next execution starts another one.
     handle: Option<SandboxHandle>,
     /// The state was lost, and no record has reported it yet.
     loss_unreported: bool,
@@ -128,7 +128,7 @@ impl LiveSession {
             permit,
         } = parts;
         let opened = clock.instant();
-        let outside = SharedState {
+        let shared = SharedState {
             generation,
             executions: 0,
             expiry,
@@ -146,7 +146,7 @@ impl LiveSession {
                 handle: Some(handle),
                 loss_unreported: generation > 1,
             })),
-            shared: SyncMutex::new(outside),
+            shared: SyncMutex::new(shared),
             opened,
             opened_at: clock.now(),
             clock,
@@ -164,35 +164,38 @@ impl LiveSession {
 
     /// Records that the interpreter has ended and its state is lost.
     fn record_state_loss(&self) -> u64 {
-        let mut outside = self.shared();
-        outside.generation += 1;
-        outside.generation
+        let mut shared = self.shared();
+        shared.generation += 1;
+        shared.generation
     }
 
     /// Leases the session. `stopper` can end the lease.
-    pub(crate) fn lease(self: &Arc<Self>, stopper: StopHandle) -> Result<SessionLease, Error> {
-        let inside = Arc::clone(&self.leased).try_lock_owned().map_err(|_| self.busy_error())?;
-        let mut outside = self.shared();
-        if outside.closed {
+    pub(crate) fn lease_session(
+        self: &Arc<Self>,
+        stopper: StopHandle,
+    ) -> Result<SessionLease, Error> {
+        let state = Arc::clone(&self.leased).try_lock_owned().map_err(|_| self.busy_error())?;
+        let mut shared = self.shared();
+        if shared.closed {
             return Err(not_found_error(self.id));
         }
-        outside.stopper = Some(stopper);
-        outside.last_used = self.clock.instant();
-        drop(outside);
-        Ok(SessionLease { session: Arc::clone(self), state: inside, sandbox_taken: false })
+        shared.stopper = Some(stopper);
+        shared.last_used = self.clock.instant();
+        drop(shared);
+        Ok(SessionLease { session: Arc::clone(self), state, sandbox_taken: false })
     }
 
     /// Asks the running execution to end. Returns whether there was one.
     pub(crate) fn interrupt(&self) -> bool {
-        let outside = self.shared();
-        outside.stopper.as_ref().inspect(|stopper| stopper.stop()).is_some()
+        let shared = self.shared();
+        shared.stopper.as_ref().inspect(|stopper| stopper.stop()).is_some()
     }
 
     /// Gives no more leases, and ends the current one without waiting for the code to react.
     pub(crate) fn close(&self) {
-        let mut outside = self.shared();
-        outside.closed = true;
-        outside.stopper.iter().for_each(StopHandle::kill);
+        let mut shared = self.shared();
+        shared.closed = true;
+        shared.stopper.iter().for_each(StopHandle::kill);
     }
 
     /// Takes its sandbox, once the last lease has ended.
@@ -202,18 +205,18 @@ impl LiveSession {
 
     /// Closes the session if it has expired, and returns the reason.
     pub(crate) fn expire(&self, now: Instant) -> Option<EndReason> {
-        let mut outside = self.shared();
+        let mut shared = self.shared();
         // A session that runs something is not idle, however long that takes.
-        let unused = outside.stopper.is_none()
-            && now.saturating_duration_since(outside.last_used) > outside.expiry.idle;
-        let old = now.saturating_duration_since(self.opened) > outside.expiry.absolute;
+        let unused = shared.stopper.is_none()
+            && now.saturating_duration_since(shared.last_used) > shared.expiry.idle;
+        let old = now.saturating_duration_since(self.opened) > shared.expiry.absolute;
         let reason = match (old, unused) {
             (true, _) => EndReason::Age,
             (false, true) => EndReason::Idle,
             (false, false) => return None,
         };
-        outside.closed = true;
-        outside.stopper.iter().for_each(StopHandle::kill);
+        shared.closed = true;
+        shared.stopper.iter().for_each(StopHandle::kill);
         Some(reason)
     }
 
@@ -226,20 +229,20 @@ impl LiveSession {
     }
 
     pub(crate) fn info(&self) -> SessionInfo {
-        let outside = self.shared();
-        let used = outside.last_used.saturating_duration_since(self.opened);
-        let idle = used.saturating_add(outside.expiry.idle);
+        let shared = self.shared();
+        let used = shared.last_used.saturating_duration_since(self.opened);
+        let idle = used.saturating_add(shared.expiry.idle);
         SessionInfo {
             id: self.id,
             environment: self.environment.environment.name.as_str().to_owned(),
             limits: self.limits,
-            generation: outside.generation,
-            busy: outside.stopper.is_some(),
-            executions: outside.executions,
+            generation: shared.generation,
+            busy: shared.stopper.is_some(),
+            executions: shared.executions,
             opened_at: self.opened_at,
             last_used_at: self.after(used).unwrap_or(self.opened_at),
-            idle: outside.expiry.idle,
-            expires_at: self.after(idle.min(outside.expiry.absolute)),
+            idle: shared.expiry.idle,
+            expires_at: self.after(idle.min(shared.expiry.absolute)),
         }
     }
 
@@ -275,9 +278,9 @@ impl Drop for SessionLease {
             self.record_state_loss();
             self.state.loss_unreported = true;
         }
-        let mut outside = self.session.shared();
-        outside.stopper = None;
-        outside.last_used = self.session.clock.instant();
+        let mut shared = self.session.shared();
+        shared.stopper = None;
+        shared.last_used = self.session.clock.instant();
     }
 }
 
@@ -288,9 +291,9 @@ impl SessionLease {
 
     /// Counts the execution that begins now, and returns its number.
     pub(crate) fn count_execution(&self) -> u64 {
-        let mut outside = self.session.shared();
-        outside.executions += 1;
-        outside.executions
+        let mut shared = self.session.shared();
+        shared.executions += 1;
+        shared.executions
     }
 
     /// Takes its sandbox, or a new one if it died. The caller returns it afterwards.

@@ -1,9 +1,9 @@
-//! Volumes in sessions: directories that outlive them.
+//! Volumes in sandboxes: directories that outlive sessions.
 //!
-//! A sandbox sees a read-only volume directly. A writable volume is held: a copy in memory, bounded
-//! by the quota, that the engine refreshes before each execution and persists after it, file by
-//! file. So Linux enforces the quota, and code never touches the disk of the host. If two sessions
-//! write the same file, the one whose execution ends later wins.
+//! A sandbox sees a read-only volume directly. Of a writable volume it has a copy in memory,
+//! bounded by the quota, that the engine refreshes before each execution and persists after it,
+//! file by file. So Linux enforces the quota, and code never touches the disk of the host. If two
+//! sessions write the same file, the one whose execution ends later wins.
 
 mod directory;
 
@@ -54,7 +54,7 @@ impl GrantedVolume {
     }
 }
 
-/// The held volumes of one sandbox.
+/// The copies of the writable volumes of one sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct WritableVolumes {
     volumes: Vec<WritableVolume>,
@@ -92,22 +92,22 @@ impl WritableVolumes {
         sandbox: &Sandbox,
         volumes: &[GrantedVolume],
         base: &VolumeBase,
-        writers: &VolumeLocks,
+        locks: &VolumeLocks,
     ) -> io::Result<Self> {
-        let asked = volumes.iter().filter(|volume| volume.access == VolumeAccess::Write);
+        let writable = volumes.iter().filter(|volume| volume.access == VolumeAccess::Write);
         let directories = sandbox.volume_directories()?;
-        if asked.clone().count() != directories.len() {
+        if writable.clone().count() != directories.len() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let held = asked.zip(directories).map(|(volume, inside)| WritableVolume {
+        let opened = writable.zip(directories).map(|(volume, inside)| WritableVolume {
             name: volume.name.clone(),
             directory: base.volume(&volume.directory),
             quota_bytes: volume.quota_bytes,
             inside,
             synced: BTreeMap::new(),
-            lock: writers.lock_for(&volume.directory),
+            lock: locks.lock_for(&volume.directory),
         });
-        Ok(Self { volumes: held.collect(), lost: false })
+        Ok(Self { volumes: opened.collect(), lost: false })
     }
 
     /// Copies changes that other sessions have persisted into the sandbox.
@@ -119,15 +119,15 @@ impl WritableVolumes {
 
     /// Writes the changes of the code to the disk.
     pub(crate) async fn persist(&mut self) -> UnsavedFiles {
-        let mut unkept = UnsavedFiles::default();
+        let mut unsaved = UnsavedFiles::default();
         match self.each(WritableVolume::persist).await {
-            Err(fault) => unkept.failed = Some(fault),
+            Err(error) => unsaved.failed = Some(error),
             Ok(volumes) => volumes.into_iter().for_each(|volume| {
-                unkept.failed = unkept.failed.take().or(volume.failed);
-                unkept.skipped.extend(volume.skipped);
+                unsaved.failed = unsaved.failed.take().or(volume.failed);
+                unsaved.skipped.extend(volume.skipped);
             }),
         }
-        unkept
+        unsaved
     }
 
     /// Runs `work` on one volume after the other, each under its lock.
@@ -142,12 +142,12 @@ impl WritableVolumes {
         for mut volume in std::mem::take(&mut self.volumes) {
             self.lost = true;
             let writing = Arc::clone(&volume.lock).lock_owned().await;
-            let worked = spawn_blocking(move || {
+            let task = spawn_blocking(move || {
                 let _writing = writing;
                 let result = work(&mut volume);
                 (volume, result)
             });
-            let (volume, result) = worked.await.map_err(|_| lost_error())?;
+            let (volume, result) = task.await.map_err(|_| lost_error())?;
             self.volumes.push(volume);
             done.push(result);
         }
@@ -158,9 +158,9 @@ impl WritableVolumes {
 
 impl WritableVolume {
     fn refresh(&mut self) -> Result<(), VolumeFileError> {
-        let kept = self.directory.list()?;
+        let stored = self.directory.list()?;
         let stale: Vec<String> =
-            self.synced.keys().filter(|name| !kept.contains_key(*name)).cloned().collect();
+            self.synced.keys().filter(|name| !stored.contains_key(*name)).cloned().collect();
         for name in stale {
             match self.inside.remove(&name) {
                 Ok(()) | Err(FileError::NotFound { .. }) => drop(self.synced.remove(&name)),
@@ -168,7 +168,7 @@ impl WritableVolume {
             }
         }
         let mut fresh = BTreeMap::new();
-        for (name, stamp) in kept {
+        for (name, stamp) in stored {
             if self.synced.get(&name).is_none_or(|pair| pair.stored != stamp) {
                 let (mut file, _) = self.directory.open(&name)?;
                 self.inside.write(&name, &mut file)?;
@@ -179,9 +179,9 @@ impl WritableVolume {
             return Ok(());
         }
         let mut inside = self.inside.snapshot().files;
-        for (name, kept) in fresh {
+        for (name, stored) in fresh {
             if let Some(entry) = inside.remove(&name) {
-                self.synced.insert(name, SyncedFile { inside: entry, stored: kept });
+                self.synced.insert(name, SyncedFile { inside: entry, stored });
             }
         }
         Ok(())
@@ -228,8 +228,8 @@ impl WritableVolume {
                     .any(|path| path.to_str().is_some_and(|path| now.skipped.contains_key(path)))
         };
         let is_gone = |name: &&String| !now.files.contains_key(*name) && !hidden(name);
-        let gone: Vec<String> = self.synced.keys().filter(is_gone).cloned().collect();
-        for name in gone {
+        let deleted: Vec<String> = self.synced.keys().filter(is_gone).cloned().collect();
+        for name in deleted {
             let Some(pair) = self.synced.remove(&name) else { continue };
             if change.files().get(&name) != Some(&pair.stored) {
                 continue;
@@ -262,8 +262,8 @@ impl WritableVolume {
                 continue;
             }
             match self.persist_file(&name, change) {
-                Ok(kept) => {
-                    self.synced.insert(name, SyncedFile { inside: entry, stored: kept });
+                Ok(stamp) => {
+                    self.synced.insert(name, SyncedFile { inside: entry, stored: stamp });
                 }
                 Err(error) => left_out.push((name, error)),
             }
@@ -282,15 +282,18 @@ impl WritableVolume {
 
     fn unsaved_error(&self, left_out: &UnsavedFileErrors) -> Option<Error> {
         let (name, first) = left_out.first()?;
-        let fault = self.volume_error(first);
+        let error = volume_file_error(first);
         let others = left_out.len() - 1;
         let more = if others == 0 { String::new() } else { format!(" (and {others} more)") };
-        Some(Error { message: format!("{}: {name}{more} was not saved", fault.message), ..fault })
+        Some(Error {
+            message: format!("volume {:?}: {name}{more} not saved: {}", self.name, error.message),
+            ..error
+        })
     }
 
     fn volume_error(&self, error: &VolumeFileError) -> Error {
-        let fault = volume_file_error(error);
-        Error { message: format!("volume {:?}: {}", self.name, fault.message), ..fault }
+        let error = volume_file_error(error);
+        Error { message: format!("volume {:?}: {}", self.name, error.message), ..error }
     }
 }
 
@@ -303,10 +306,10 @@ pub(crate) struct VolumeLocks(Mutex<HashMap<String, Arc<AsyncMutex<()>>>>);
 
 impl VolumeLocks {
     fn lock_for(&self, directory: &str) -> Arc<AsyncMutex<()>> {
-        let mut writers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Unused locks are removed.
-        writers.retain(|_, writer| Arc::strong_count(writer) > 1);
-        Arc::clone(writers.entry(directory.to_owned()).or_default())
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        Arc::clone(locks.entry(directory.to_owned()).or_default())
     }
 }
 
@@ -326,7 +329,7 @@ impl VolumeMemoryBudget {
         Arc::new(Self(Mutex::new(bytes)))
     }
 
-    fn left(&self) -> MutexGuard<'_, u64> {
+    fn bytes_left(&self) -> MutexGuard<'_, u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -334,10 +337,10 @@ impl VolumeMemoryBudget {
         self: &Arc<Self>,
         volumes: &[GrantedVolume],
     ) -> Result<MemoryReservation, Error> {
-        let held = volumes.iter().filter(|volume| volume.access == VolumeAccess::Write);
-        let bytes = held.map(|volume| volume.quota_bytes).sum();
-        let mut left = self.left();
-        *left = left.checked_sub(bytes).ok_or_else(|| {
+        let writable = volumes.iter().filter(|volume| volume.access == VolumeAccess::Write);
+        let bytes = writable.map(|volume| volume.quota_bytes).sum();
+        let mut bytes_left = self.bytes_left();
+        *bytes_left = bytes_left.checked_sub(bytes).ok_or_else(|| {
             let message =
                 format!("not enough memory for another copy of volumes with {bytes} bytes");
             Error::new(ErrorCode::CapacityExhausted, message)
@@ -349,22 +352,24 @@ impl VolumeMemoryBudget {
 
 impl Drop for MemoryReservation {
     fn drop(&mut self) {
-        *self.budget.left() += self.bytes;
+        *self.budget.bytes_left() += self.bytes;
     }
 }
 
 fn volume_file_error(error: &VolumeFileError) -> Error {
-    let fault = |code| Error::new(code, error.to_string());
+    let with_code = |code| Error::new(code, error.to_string());
     match error {
         VolumeFileError::Full { .. } | VolumeFileError::Name(FileError::Full { .. }) => {
-            fault(ErrorCode::DiskExceeded)
+            with_code(ErrorCode::DiskExceeded)
                 .hint("remove files from the volume, or increase its quota")
         }
-        VolumeFileError::NotFound { .. } => fault(ErrorCode::FileNotFound),
+        VolumeFileError::NotFound { .. } => with_code(ErrorCode::FileNotFound),
         VolumeFileError::Name(_) | VolumeFileError::NameConflict { .. } => {
-            fault(ErrorCode::FileUnsupported)
+            with_code(ErrorCode::FileUnsupported)
         }
-        VolumeFileError::Io(_) | VolumeFileError::Timeout => fault(ErrorCode::DatabaseUnavailable),
+        VolumeFileError::Io(_) | VolumeFileError::Timeout => {
+            with_code(ErrorCode::DatabaseUnavailable)
+        }
     }
 }
 
@@ -427,12 +432,12 @@ impl UnsavedFiles {
             message: format!("not saved: {message}"),
         });
         execution.warnings.extend(warnings);
-        let Some(fault) = self.failed else { return };
+        let Some(error) = self.failed else { return };
         if execution.status == ExecutionStatus::Succeeded {
             execution.status = ExecutionStatus::Failed;
-            execution.error = Some(fault);
+            execution.error = Some(error);
         } else {
-            let warning = Warning { code: fault.code.to_string(), message: fault.message };
+            let warning = Warning { code: error.code.to_string(), message: error.message };
             execution.warnings.push(warning);
         }
     }

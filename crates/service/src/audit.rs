@@ -1,4 +1,4 @@
-//! The audit log, for those who own the workspace, and for those who run the server.
+//! The audit log, for owners of the workspace.
 
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
@@ -25,7 +25,7 @@ pub struct AuditQuery {
 }
 
 impl Service {
-    /// Newest first.
+    /// Entries of the workspace, newest first.
     pub async fn audit_log(
         &self,
         caller: &Caller,

@@ -1,4 +1,5 @@
-//! Configuration of a service. The interfaces read options and variables; the service sees only this.
+//! Configuration of a service. The interfaces read options and variables; the service sees only
+//! this.
 
 use crate::identity::tokens::Issuer;
 use engine::Clock;
@@ -18,42 +19,44 @@ pub struct Config {
     pub data: PathBuf,
     /// The environment of sessions and executions that name none.
     pub environment: String,
-    /// One upload, or one file that is fetched.
+    /// Limit of an upload or a fetched file.
     pub document_bytes_max: u64,
-    /// Files that one execution leaves, together.
+    /// Limit of all output files of one execution together.
     pub execution_files_bytes_max: u64,
-    /// Output and results in memory, of all executions under way; one workspace has half of it.
+    /// Memory for output and results of all running executions; one workspace may use half of it.
     pub output_bytes_max: u64,
-    /// Quota of all files of a workspace.
+    /// Quota of a workspace: the bytes of its files and pending approvals together, and separately
+    /// the sum of the quotas of its volumes.
     pub workspace_bytes_max: u64,
-    /// The source of a new tool, of which a contract has a bound of its own, and the input of a call.
+    /// Limit of the source code of a new tool and of the input of a call. A contract has a lower
+    /// limit of its own.
     pub tool_bytes_max: usize,
-    /// Records and files are forgotten after this.
+    /// Retention of records and files.
     pub retention: Duration,
-    /// Entries of the audit log are forgotten after this.
+    /// Retention of audit entries.
     pub audit_retention: Duration,
-    /// Answers that are good for more than one call are forgotten after this, and asked for again.
+    /// Retention of remembered decisions; after it, a new approval is needed.
     pub approval_retention: Duration,
     /// An approval without a decision expires after this.
     pub approval_timeout: Duration,
-    /// Requests a second of a key that has no bound of its own.
+    /// Requests per second of a key without a limit of its own.
     pub key_rate_per_second: u32,
-    /// Requests at once of a key that has no bound of its own.
+    /// Concurrent requests of a key without a limit of its own.
     pub key_concurrency: u32,
-    /// `host:port` of servers inside the network that documents may be fetched from.
+    /// `host:port` of internal servers that documents may be fetched from.
     pub fetch_exceptions: Vec<String>,
-    /// The maximum limits of code of a workspace, by the name of the workspace; an absent one is
-    /// as for everybody.
+    /// Upper bounds of limits for code of a workspace, by workspace name; other workspaces have the
+    /// general ones.
     pub workspace_limits: HashMap<String, LimitsRequest>,
-    /// Names that the proxy of the sandboxes knows the addresses of without asking anybody.
+    /// Host names that the egress proxy resolves without DNS.
     pub static_hosts: HashMap<String, IpAddr>,
-    /// The issuer of tokens that are accepted besides keys.
+    /// The issuer of access tokens that are accepted besides API keys.
     pub issuer: Option<Issuer>,
-    /// The master keys of secrets; if absent, a key file of the server in its data directory.
+    /// The master keys of secrets; default: a key file in the data directory.
     pub secrets_key: Option<Keyring>,
-    /// The file of the key that signs the audit log; absent, it is beside the records.
+    /// The file of the key that signs the audit log; default: beside the records.
     pub audit_key: Option<PathBuf>,
-    /// By which everything expires, also in the engine.
+    /// The clock of every expiry, also in the engine.
     pub clock: Clock,
 }
 
@@ -62,20 +65,20 @@ impl Config {
         Self {
             data,
             environment: "default".to_owned(),
-            // Larger inputs than a working directory holds by default are of no use.
+            // Larger inputs would not fit into a working directory of the default size.
             document_bytes_max: 256 * MIB,
             execution_files_bytes_max: 256 * MIB,
-            // For a machine of 2 GB; a server derives it from its own.
+            // For a host with 2 GB; a server derives the value from its memory.
             output_bytes_max: 256 * MIB,
             // Some hundred conversations with charts and tables.
             workspace_bytes_max: 10 * 1024 * MIB,
             tool_bytes_max: contract::SOURCE_BYTES_MAX,
             retention: Duration::from_secs(30 * DAY_SECONDS),
-            // More than a year, since some look at it once a year.
+            // More than a year, for auditors that look once a year.
             audit_retention: Duration::from_secs(400 * DAY_SECONDS),
             approval_retention: Duration::from_secs(365 * DAY_SECONDS),
             approval_timeout: Duration::from_secs(24 * 60 * 60),
-            // More than one client needs, and less than would hold up the others.
+            // More than one client needs, and few enough to leave capacity for other clients.
             key_rate_per_second: 2_000,
             key_concurrency: 512,
             fetch_exceptions: Vec::new(),

@@ -5,24 +5,24 @@ use serde::Serialize;
 use types::{Error, ErrorCode, LimitError, ObjectRef, Privilege};
 use utoipa::ToSchema;
 
-/// An error, and the parts of the request that it concerns.
+/// The error of an operation, and the fields of the request that it concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestError {
-    /// Boxed: it is a fraction of what an operation returns, and large.
+    /// Boxed, because it is large, and most results are not errors.
     pub error: Box<Error>,
     pub details: Vec<ErrorDetail>,
 }
 
-/// One error in a request or in a source.
+/// One error in a request or in source code.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ErrorDetail {
-    /// In the request, as a JSON pointer.
+    /// JSON pointer to the field in the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
-    /// In the source, counted from one.
+    /// Position in the source code, counted from one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub struct ErrorDetail {
 }
 
 impl RequestError {
-    /// An invalid field of a request, for interfaces that read more than operations do.
+    /// An invalid field, for interfaces that parse parts of a request themselves.
     pub fn invalid_field(path: &str, message: impl Into<String>) -> Self {
         invalid_field(path, message)
     }
@@ -51,8 +51,8 @@ impl From<LimitError> for RequestError {
 }
 
 impl From<DatabaseError> for RequestError {
-    fn from(failure: DatabaseError) -> Self {
-        let error = match &failure {
+    fn from(error: DatabaseError) -> Self {
+        let error = match &error {
             DatabaseError::NameTaken { kind, name } => Error::new(
                 ErrorCode::NameTaken,
                 format!("name {name:?} is already used by another {kind}"),
@@ -63,11 +63,18 @@ impl From<DatabaseError> for RequestError {
                 Error::new(ErrorCode::QuotaExceeded, message)
                     .hint("delete documents that are no longer needed")
             }
-            failure => Error::new(
+            DatabaseError::Aborted => Error::server_fault(
+                "the server stopped during this request; its outcome is unknown",
+            ),
+            DatabaseError::DiskFull => {
+                Error::new(ErrorCode::DatabaseUnavailable, "the disk of the server is full")
+                    .hint("ask the operator to free space, then send the request again")
+            }
+            error => Error::new(
                 ErrorCode::DatabaseUnavailable,
-                format!("the database is unavailable: {failure}"),
+                format!("the database is unavailable: {error}"),
             )
-            .hint("nothing was changed; ask the operator to check the log of the server"),
+            .hint("ask the operator; the log of the server has the cause"),
         };
         error.into()
     }
@@ -81,7 +88,7 @@ pub(crate) fn invalid_field(path: &str, message: impl Into<String>) -> RequestEr
     RequestError { error: Box::new(error), details: vec![detail] }
 }
 
-/// An error of the engine about a field that was passed to it.
+/// An error of the engine about a field of the request.
 pub(crate) fn field_error(path: &str, error: Error) -> RequestError {
     let message = error.message.clone();
     let detail = ErrorDetail { path: Some(path.to_owned()), message, ..ErrorDetail::default() };
@@ -95,11 +102,11 @@ pub(crate) fn not_found(what: &str, id: impl std::fmt::Display) -> RequestError 
         .into()
 }
 
-/// An object that others name cannot be deleted: the next creator of an object of that name would decide
-/// what they use.
+/// The error for deleting an object that others name. If it were deleted, the next principal that
+/// creates an object of that name would decide what they use.
 pub(crate) fn in_use(what: &str, users: &[String]) -> RequestError {
-    let message = format!("the {what} is used by {}", users.join(", "));
-    Error::new(ErrorCode::ObjectInUse, message).hint("remove it from them first").into()
+    let message = format!("{what} cannot be deleted: it is used by {}", users.join(", "));
+    Error::new(ErrorCode::ObjectInUse, message).hint("remove it from these first").into()
 }
 
 pub(crate) fn missing_privilege(privilege: Privilege, object: ObjectRef) -> RequestError {

@@ -1,4 +1,4 @@
-//! Requests that may be sent again: what was claimed under which key, and what was answered.
+//! Idempotency keys: which request has used a key, and its response.
 
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
@@ -11,7 +11,7 @@ use types::{Error, ErrorCode, Execution, ExecutionId};
 /// The state of an idempotency key.
 #[derive(Debug)]
 pub enum RequestClaim {
-    /// Nothing; it is the caller's now.
+    /// The key is new; the caller now holds it.
     New,
     Completed(StoredResponse),
     /// The request started an execution, which may have ended.
@@ -55,7 +55,7 @@ impl Service {
         }
     }
 
-    /// The request was refused and may be retried.
+    /// Releases the key of a request that was refused, so that it may be retried.
     pub async fn release_request(&self, caller: &Caller, key: &str) -> Result<(), RequestError> {
         let key = idempotency_key(caller, key);
         Ok(self.db.write(move |tx| tx.release_request(&key)).await?)
@@ -81,7 +81,8 @@ impl Service {
         self.execution(caller, id).await
     }
 
-    /// The same for a client, which reads output and results as fast as it likes.
+    /// The record of an execution once it has ended, for a client that reads output and results at
+    /// its own speed.
     pub async fn wait_for_record(
         self: &Arc<Self>,
         caller: &Caller,

@@ -1,8 +1,8 @@
-//! Every operation of the product, for a caller who is known: allowed by `policy`, kept by `volume`,
-//! run by `engine`.
+//! Every operation of the product for an authenticated caller: `policy` allows it, `db` stores it,
+//! `engine` runs it.
 //!
-//! Doors translate between the outside and these operations; they decide nothing. An operation
-//! checks first, does its work, and answers only when what it has done is on the disk.
+//! Interfaces (`api`, `mcp`, `cli`) translate requests into these operations and decide nothing. An
+//! operation checks first, then does its work, and returns when the changes are on the disk.
 
 mod audit;
 mod catalog;
@@ -50,7 +50,7 @@ pub use data::inputs::FileInput;
 pub use data::staging::{StagedFile, StagingFile};
 pub use data::volumes::{VolumeChange, VolumeFile, VolumeRequest, VolumeView};
 pub use db::{
-    AuditError, AuditVerification, ExecutionJson, SignedAnew, StoredResponse, sign_audit,
+    AuditError, AuditSignOutcome, AuditVerification, ExecutionJson, StoredResponse, sign_audit,
     verify_audit,
 };
 pub use error::{ErrorDetail, RequestError};

@@ -1,6 +1,6 @@
-//! Periodic work: sessions that ended are marked, approvals without a decision
-//! are closed, what keys that are over have begun is ended, what is over is forgotten, and environments out of use are removed. While the wall clock
-//! is in doubt nothing is forgotten.
+//! Periodic work: marks expired sessions, closes approvals without a decision, ends what expired
+//! keys have started, deletes expired records, and removes unused environments. Nothing is deleted
+//! while the wall clock is not trusted.
 
 use crate::error::RequestError;
 use crate::memory_trim;
@@ -16,37 +16,38 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use types::WorkspaceId;
 
-/// Often enough that an expired question is not shown as open for long.
+/// Short enough that expired approvals are not shown as pending for long.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(30);
-/// A key that expires is refused at once; what runs with it ends at the next look, which is promised
-/// within 5 seconds. One costs a row for each execution that runs.
+/// Requests of an expired key are refused at once; its executions must end within 5 seconds. One
+/// check reads a row per running execution.
 const STOP_INTERVAL: Duration = Duration::from_secs(1);
-/// Its sessions and questions end at the next look for those, which costs two queries.
-const REMAINS_INTERVAL: Duration = Duration::from_secs(5);
-/// Between two tries to write down what the disk had no room for.
+/// Sessions and approvals of an expired key end in this interval; one check costs two queries.
+const ORIGIN_CLEANUP_INTERVAL: Duration = Duration::from_secs(5);
+/// Delay before the next try after a failed write, such as on a full disk.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Environments are replaced by hand and go out of use over days.
+/// Environments become unused over days.
 const COLLECTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// All tasks end with the service.
+/// Starts all periodic tasks, which end with the service.
 pub(crate) fn spawn_maintenance(service: &Arc<Service>, ended: UnboundedReceiver<SessionEnded>) {
     tokio::spawn(mark_expired(Arc::downgrade(service), ended));
     tokio::spawn(maintenance_loop(Arc::downgrade(service)));
     tokio::spawn(stop_loop(Arc::downgrade(service)));
-    tokio::spawn(remains_loop(Arc::downgrade(service)));
+    tokio::spawn(origin_cleanup_loop(Arc::downgrade(service)));
     tokio::spawn(environment_collection_loop(Arc::downgrade(service)));
     tokio::spawn(memory_trim::trim_periodically(Arc::downgrade(service)));
 }
 
-/// Each is tried until it is written: its key is not free before.
+/// Marks expired sessions. Repeats each write until it succeeds, because the session's key is free
+/// only after that.
 async fn mark_expired(service: Weak<Service>, mut ended: UnboundedReceiver<SessionEnded>) {
     while let Some(SessionEnded { id, .. }) = ended.recv().await {
         while let Some(service) = service.upgrade() {
             let now = service.now();
             let marked = service.db.write(move |tx| tx.expire_session(id, now)).await;
             let Err(error) = marked else { break };
-            tracing::error!(session = %id, %error, "the end of an execution will be stored later");
+            tracing::error!(session = %id, %error, "cannot store the end of a session; retrying");
             drop(service);
             sleep(RETRY_DELAY).await;
         }
@@ -59,8 +60,8 @@ async fn maintenance_loop(service: Weak<Service>) {
         let clock = service.config.clock.clone();
         let now = ClockReading { wall: clock.now(), monotonic: clock.instant() };
         match service.run_maintenance(now).await {
-            Ok(forgetting) => {
-                let is_confirmed = forgetting != PurgeOutcome::ClockUnconfirmed;
+            Ok(outcome) => {
+                let is_confirmed = outcome != PurgeOutcome::ClockUnconfirmed;
                 match (was_confirmed, is_confirmed) {
                     (true, false) => tracing::warn!(
                         "the system clock is not trusted after a jump or a pause of the server; \
@@ -71,8 +72,8 @@ async fn maintenance_loop(service: Weak<Service>) {
                 }
                 was_confirmed = is_confirmed;
             }
-            Err(refused) => {
-                tracing::error!(error = %refused.error, "maintenance failed; retrying later");
+            Err(error) => {
+                tracing::error!(error = %error.error, "maintenance failed; retrying later");
             }
         }
         drop(service);
@@ -80,44 +81,46 @@ async fn maintenance_loop(service: Weak<Service>) {
     }
 }
 
-/// Apart from all writes: neither a slow disk nor the remains of another workspace delay it.
+/// Stops executions of expired keys. It never writes, so that neither a slow disk nor another
+/// workspace delays it.
 async fn stop_loop(service: Weak<Service>) {
     while let Some(service) = service.upgrade() {
-        service.stop_over();
+        service.stop_revoked();
         let clock = service.config.clock.clone();
         drop(service);
         clock.sleep(STOP_INTERVAL).await;
     }
 }
 
-/// A workspace in which there is much to end holds up no other: each has a task of its own.
-async fn remains_loop(service: Weak<Service>) {
-    let mut under_way: HashMap<WorkspaceId, JoinHandle<()>> = HashMap::new();
+/// Ends sessions and approvals of expired keys, in one task per workspace, so that a workspace with
+/// many does not delay others.
+async fn origin_cleanup_loop(service: Weak<Service>) {
+    let mut tasks: HashMap<WorkspaceId, JoinHandle<()>> = HashMap::new();
     while let Some(service) = service.upgrade() {
-        under_way.retain(|_, task| !task.is_finished());
-        match service.remains(service.now()).await {
-            Ok(remains) => {
-                for (workspace, origins) in remains {
-                    under_way.entry(workspace).or_insert_with(|| {
+        tasks.retain(|_, task| !task.is_finished());
+        match service.ended_origins(service.now()).await {
+            Ok(ended_origins) => {
+                for (workspace, origins) in ended_origins {
+                    tasks.entry(workspace).or_insert_with(|| {
                         let service = Arc::clone(&service);
                         tokio::spawn(async move {
-                            let ended = service.end_remains(workspace, origins).await;
-                            ended.unwrap_or_else(|refused| log_remains(&refused));
+                            let ended = service.end_origins(workspace, origins).await;
+                            ended.unwrap_or_else(|error| log_cleanup_error(&error));
                         })
                     });
                 }
             }
-            Err(refused) => log_remains(&refused),
+            Err(error) => log_cleanup_error(&error),
         }
         let clock = service.config.clock.clone();
         drop(service);
-        clock.sleep(REMAINS_INTERVAL).await;
+        clock.sleep(ORIGIN_CLEANUP_INTERVAL).await;
     }
 }
 
-fn log_remains(refused: &RequestError) {
+fn log_cleanup_error(error: &RequestError) {
     tracing::error!(
-        error = %refused.error,
+        error = %error.error,
         "ending executions and sessions of expired keys failed; retrying later"
     );
 }
@@ -128,8 +131,8 @@ async fn environment_collection_loop(service: Weak<Service>) {
         clock.tick().await;
         let Some(service) = service.upgrade() else { return };
         match service.engine.remove_unused_environments().await {
-            Ok(gone) if gone.is_empty() => {}
-            Ok(gone) => tracing::info!(?gone, "unused environments were removed"),
+            Ok(removed) if removed.is_empty() => {}
+            Ok(removed) => tracing::info!(?removed, "unused environments were removed"),
             Err(error) => tracing::error!(%error, "removing unused environments failed"),
         }
     }
@@ -147,13 +150,13 @@ impl Service {
             audit: days(self.config.audit_retention),
             remembered_approvals: days(self.config.approval_retention),
         };
-        let forgetting = self.db.purge(now, retention).await?;
+        let outcome = self.db.purge(now, retention).await?;
         let before = now.wall.checked_sub_signed(retention.executions);
-        if let (PurgeOutcome::Completed(_), Some(before)) = (forgetting, before) {
-            let is_over = move |name: &str| was_quarantined_before(name, before);
-            self.engine.remove_volumes_set_aside(is_over).await?;
+        if let (PurgeOutcome::Completed(_), Some(before)) = (outcome, before) {
+            let is_expired = move |name: &str| was_quarantined_before(name, before);
+            self.engine.remove_volumes_set_aside(is_expired).await?;
         }
-        Ok(forgetting)
+        Ok(outcome)
     }
 
     /// Marks executions that the last stop of the server interrupted.

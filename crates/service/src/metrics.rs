@@ -105,7 +105,7 @@ impl ExecutionMetrics {
 }
 
 impl Service {
-    /// The metrics of executions, and the present load.
+    /// The metrics of executions, and the current load.
     pub fn render_metrics(&self) -> String {
         let mut text = String::new();
         self.execution_metrics.total.render(&mut text);

@@ -1,11 +1,11 @@
-//! Names that people give, and what they say of a thing.
+//! Checks of the names and comments of objects.
 
 use crate::error::{RequestError, invalid_field};
 
 const CHARS_MAX: usize = 200;
 const COMMENT_CHARS_MAX: usize = 1_000;
 
-/// One line of text, not empty and not too long.
+/// Checks that a name is one line, not empty and not too long.
 pub(crate) fn check_name(path: &str, name: &str) -> Result<(), RequestError> {
     let long = name.chars().count() > CHARS_MAX;
     if name.trim().is_empty() || long {
@@ -17,7 +17,7 @@ pub(crate) fn check_name(path: &str, name: &str) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// The comment, if it is not too long.
+/// Checks the length of a comment.
 pub(crate) fn check_comment(comment: Option<String>) -> Result<Option<String>, RequestError> {
     match &comment {
         Some(text) if text.chars().count() > COMMENT_CHARS_MAX => Err(invalid_field(

@@ -15,7 +15,7 @@ mod sandbox_grants;
 pub(crate) use access::SandboxAccess;
 pub use egress_log_query::NetworkQuery;
 pub(crate) use egress_log_queue::{EgressLogQueue, flush_loop};
-pub(crate) use integrations::{INTERNET, gone_integration, internet_integration};
+pub(crate) use integrations::{INTERNET, internet_integration, missing_integration_error};
 pub use integrations::{IntegrationChange, IntegrationRequest};
 pub use rules::NetworkRuleRequest;
 pub(crate) use sandbox_grants::{IntegrationSource, requested_integrations, tool_integrations};

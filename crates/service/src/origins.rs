@@ -1,10 +1,9 @@
-//! Ends executions, sessions and approvals after a right was revoked: a key that is revoked or has expired, a principal that
-//! is deleted.
+//! Ends executions, sessions and approvals of an origin whose rights have ended: a key that was
+//! revoked or has expired, or a principal that was deleted.
 //!
-//! Whatever was asked for by such an origin ends: what runs, sessions, and questions to people, so that
-//! no later answer lets anything run. The right is taken away first and its remains are ended after
-//! that, so each is looked for again from time to time: a server that stops in between, or a request
-//! that was on its way, leaves nothing for good.
+//! The right is revoked first, and then everything of the origin ends, including pending approvals,
+//! so that a later decision starts nothing. Ended origins are also checked periodically, because
+//! the server may stop in between, and a request may have been in progress.
 
 use crate::error::RequestError;
 use crate::runs::executions::ActiveExecution;
@@ -15,16 +14,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use types::{Error, ErrorCode, ExecutionId, KeyId, PrincipalId, SandboxId, WorkspaceId};
 
-/// The origin of an execution.
+/// The principal, and the key if any, that requested an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     pub(crate) workspace: WorkspaceId,
     pub(crate) principal: PrincipalId,
-    /// Absent for a token.
+    /// Absent with an access token.
     pub(crate) key: Option<KeyId>,
 }
 
-impl Asker {
+impl Requester {
     pub(crate) fn is_from(&self, origin: Origin) -> bool {
         match origin {
             Origin::Key(key) => self.key == Some(key),
@@ -34,102 +33,108 @@ impl Asker {
 }
 
 impl Service {
-    /// Whether an asker may no longer ask: the key is revoked, expired or gone, or the principal is
-    /// gone. What cannot be looked up is taken for gone.
-    pub(crate) fn is_over(&self, asker: Asker) -> bool {
-        self.db.read(|rows| is_asker_over(rows, asker, self.now())).unwrap_or(true)
+    /// Whether the rights of a requester have ended: its key was revoked, has expired or was
+    /// deleted, or its principal was deleted. If it cannot be looked up, they have.
+    pub(crate) fn is_requester_revoked(&self, requester: Requester) -> bool {
+        self.db.read(|rows| is_revoked(rows, requester, self.now())).unwrap_or(true)
     }
 
-    /// Ends what an origin that may no longer ask has running, its sessions and the first of its
-    /// questions. The others, of which there may be a thousand, end at the next look for remains: the caller who
-    /// takes a right away does not wait for them, and no answer to them counts any more.
-    pub(crate) async fn end_from(
+    /// Ends the executions and sessions of an origin whose rights have ended, and the first batch
+    /// of its approvals. The remaining approvals, possibly a thousand, end with the next periodic
+    /// check: the caller that revokes a key does not wait for them, and a decision about them has
+    /// no effect.
+    pub(crate) async fn end_origin(
         &self,
         workspace: WorkspaceId,
         origin: Origin,
     ) -> Result<(), RequestError> {
-        self.stop_from(origin);
-        self.close_sessions_from(workspace, origin).await?;
-        self.end_first_questions_from(workspace, origin).await.map(drop)
+        self.stop_executions_of(origin);
+        self.close_sessions_of(workspace, origin).await?;
+        self.end_first_approvals_of(workspace, origin).await.map(drop)
     }
 
-    /// Ends what runs for those who may no longer ask. Nothing is written or waited for.
-    pub(crate) fn stop_over(&self) {
-        for origin in self.running_over() {
-            self.stop_from(origin);
+    /// Stops executions of requesters whose rights have ended, without writing or waiting.
+    pub(crate) fn stop_revoked(&self) {
+        for origin in self.revoked_origins() {
+            self.stop_executions_of(origin);
         }
     }
 
-    /// Origins that may no longer ask and have sessions or questions left, by workspace.
-    pub(crate) async fn remains(
+    /// Origins whose rights have ended and that have open sessions or approvals, by workspace.
+    pub(crate) async fn ended_origins(
         &self,
         now: DateTime<Utc>,
     ) -> Result<HashMap<WorkspaceId, Vec<Origin>>, RequestError> {
-        let over = self.db.read_off_thread(move |rows| rows.origins_over(now)).await?;
-        let mut remains: HashMap<_, Vec<_>> = HashMap::new();
-        for (workspace, origin) in over {
-            remains.entry(workspace).or_default().push(origin);
+        let ended = self.db.read_off_thread(move |rows| rows.ended_origins(now)).await?;
+        let mut by_workspace: HashMap<_, Vec<_>> = HashMap::new();
+        for (workspace, origin) in ended {
+            by_workspace.entry(workspace).or_default().push(origin);
         }
-        Ok(remains)
+        Ok(by_workspace)
     }
 
-    /// Ends what is left in a workspace: first whatever can still compute, of all origins, since there
-    /// may be many questions.
-    pub(crate) async fn end_remains(
+    /// Ends the sessions of these origins, and then their approvals, of which there may be many.
+    pub(crate) async fn end_origins(
         &self,
         workspace: WorkspaceId,
         origins: Vec<Origin>,
     ) -> Result<(), RequestError> {
         for origin in &origins {
-            self.close_sessions_from(workspace, *origin).await?;
+            self.close_sessions_of(workspace, *origin).await?;
         }
         for origin in origins {
-            self.end_questions_from(workspace, origin).await?;
+            self.end_approvals_of(workspace, origin).await?;
         }
         Ok(())
     }
 
-    fn running_over(&self) -> HashSet<Origin> {
-        let askers: Vec<Asker> =
-            self.active_executions().values().filter_map(|running| running.asker()).collect();
-        let over = askers.into_iter().filter(|asker| self.is_over(*asker));
-        over.map(|asker| asker.key.map_or(Origin::Principal(asker.principal), Origin::Key))
+    fn revoked_origins(&self) -> HashSet<Origin> {
+        let requesters: Vec<Requester> =
+            self.active_executions().values().filter_map(|running| running.requester()).collect();
+        let revoked =
+            requesters.into_iter().filter(|requester| self.is_requester_revoked(*requester));
+        revoked
+            .map(|requester| {
+                requester.key.map_or(Origin::Principal(requester.principal), Origin::Key)
+            })
             .collect()
     }
 
-    /// Ends what runs, as a cancel does.
-    fn stop_from(&self, origin: Origin) {
-        let asked = |(id, running): (&ExecutionId, &Arc<ActiveExecution>)| {
-            let is_theirs = running.asker().is_some_and(|asker| asker.is_from(origin));
-            (running.has_started() && is_theirs).then_some(*id)
+    /// Cancels the running executions of an origin.
+    fn stop_executions_of(&self, origin: Origin) {
+        let matching = |(id, running): (&ExecutionId, &Arc<ActiveExecution>)| {
+            let is_from_origin =
+                running.requester().is_some_and(|requester| requester.is_from(origin));
+            (running.has_started() && is_from_origin).then_some(*id)
         };
-        let asked: Vec<ExecutionId> = self.active_executions().iter().filter_map(asked).collect();
-        for id in asked {
+        let ids: Vec<ExecutionId> = self.active_executions().iter().filter_map(matching).collect();
+        for id in ids {
             self.cancel_active(id);
         }
     }
 
-    async fn close_sessions_from(
+    async fn close_sessions_of(
         &self,
         workspace: WorkspaceId,
         origin: Origin,
     ) -> Result<(), RequestError> {
         let read = move |rows: &Reader<'_>| rows.open_sessions_from(workspace, origin);
         for id in self.db.read_off_thread(read).await? {
-            let entry = closed(workspace, origin, id);
-            self.close_and_note(workspace, id, entry).await?;
+            let entry = session_close_entry(workspace, origin, id);
+            self.close_and_record(workspace, id, entry).await?;
         }
         Ok(())
     }
 
-    /// Nothing of a session is left when this returns.
-    pub(crate) async fn close_and_note(
+    /// Closes a session and writes the audit entry. No process and no file of the session is left
+    /// when this returns.
+    pub(crate) async fn close_and_record(
         &self,
         workspace: WorkspaceId,
         id: SandboxId,
         entry: NewAuditEntry,
     ) -> Result<(), RequestError> {
-        // One that was lost or has expired has nothing left to close.
+        // A session that was lost or has expired is not in the engine any more.
         let _ = self.engine.close(id).await;
         let close = move |tx: &Tx<'_>| {
             if tx.close_session(workspace, id, Utc::now())? {
@@ -141,25 +146,25 @@ impl Service {
     }
 }
 
-pub(crate) fn is_asker_over(
+pub(crate) fn is_revoked(
     rows: &Reader<'_>,
-    asker: Asker,
+    requester: Requester,
     now: DateTime<Utc>,
 ) -> Result<bool, DatabaseError> {
-    let Asker { workspace, principal, key } = asker;
+    let Requester { workspace, principal, key } = requester;
     Ok(match key {
         Some(key) => rows.find_key(key)?.is_none_or(|found| !found.key.is_good_at(now)),
         None => rows.principal(workspace, principal)?.is_none(),
     })
 }
 
-pub(crate) fn asker_over() -> RequestError {
+pub(crate) fn credential_revoked_error() -> RequestError {
     let message = "the API key was revoked or has expired, or its principal was deleted";
     Error::new(ErrorCode::AuthMissing, message).into()
 }
 
-/// The server does it by itself.
-fn closed(workspace: WorkspaceId, origin: Origin, id: SandboxId) -> NewAuditEntry {
+/// The audit entry of a session that the server closes.
+fn session_close_entry(workspace: WorkspaceId, origin: Origin, id: SandboxId) -> NewAuditEntry {
     let (key, detail) = match origin {
         Origin::Key(key) => (Some(key), "the API key that opened it was revoked or has expired"),
         Origin::Principal(_) => (None, "its principal was deleted"),

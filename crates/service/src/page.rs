@@ -1,4 +1,4 @@
-//! Lists in parts: newest first, each part with a mark where the next begins.
+//! Pages of lists: newest first, each with a cursor for the next page.
 
 use crate::error::{RequestError, invalid_field};
 use db::PageRequest;

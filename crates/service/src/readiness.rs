@@ -1,6 +1,6 @@
-//! Whether new work can be done: something can be written, there is room on the disks, and a sandbox
-//! can be had. Each is tried as a request would, within a bound, and the answer is good for a while,
-//! so that asking is no way to keep the server busy.
+//! Whether the server can start new work: it writes to the database, checks free disk space and
+//! starts a sandbox, each with a timeout. The result is cached for some seconds, so that frequent
+//! probes cost nothing.
 
 use crate::service::Service;
 use rustix::fs::statvfs;
@@ -13,9 +13,9 @@ use tokio::time::timeout;
 
 /// How long a result is reused.
 const AGE_MAX: Duration = Duration::from_secs(5);
-/// Time for one check. A machine that is only busy is faster.
+/// Timeout of one check. A server that is only busy is faster.
 const CHECK_MAX: Duration = Duration::from_secs(4);
-/// Below this, records of a few executions fill the disk.
+/// With less free space, records of a few executions fill the disk.
 const ROOM_BYTES_MIN: u64 = 4 * 1024 * 1024;
 
 /// The result, without any stored data.
@@ -44,8 +44,8 @@ pub enum CheckResult {
 }
 
 impl From<bool> for CheckResult {
-    fn from(is_well: bool) -> Self {
-        if is_well { Self::Ok } else { Self::Failed }
+    fn from(is_ok: bool) -> Self {
+        if is_ok { Self::Ok } else { Self::Failed }
     }
 }
 
@@ -55,26 +55,26 @@ pub(crate) type ReadinessCache = Mutex<Option<(Instant, Readiness)>>;
 impl Service {
     pub async fn readiness(self: &Arc<Self>) -> Readiness {
         let mut last = self.readiness.lock().await;
-        let found = match *last {
-            Some((at, found)) if at.elapsed() < AGE_MAX => found,
+        let readiness = match *last {
+            Some((at, readiness)) if at.elapsed() < AGE_MAX => readiness,
             _ => {
-                let found = self.check_readiness().await;
-                *last = Some((Instant::now(), found));
-                found
+                let readiness = self.check_readiness().await;
+                *last = Some((Instant::now(), readiness));
+                readiness
             }
         };
         drop(last);
-        let status = if self.is_stopping() { ReadinessStatus::Draining } else { found.status };
-        Readiness { status, ..found }
+        let status = if self.is_stopping() { ReadinessStatus::Draining } else { readiness.status };
+        Readiness { status, ..readiness }
     }
 
-    /// The checks are beside each other, so that together they take no longer than one.
+    /// The checks run concurrently, so that together they take no longer than the slowest.
     async fn check_readiness(self: &Arc<Self>) -> Readiness {
         let (database, disk, sandboxes) =
             tokio::join!(self.can_write(), self.has_room(), self.can_run());
         let [database, disk, sandboxes] = [database, disk, sandboxes].map(CheckResult::from);
-        let is_well = [database, disk, sandboxes].iter().all(|check| *check == CheckResult::Ok);
-        let status = if is_well { ReadinessStatus::Ready } else { ReadinessStatus::Unready };
+        let is_ok = [database, disk, sandboxes].iter().all(|check| *check == CheckResult::Ok);
+        let status = if is_ok { ReadinessStatus::Ready } else { ReadinessStatus::Unready };
         Readiness { status, database, disk, sandboxes }
     }
 
@@ -86,7 +86,7 @@ impl Service {
                 false
             }
             Err(_) => {
-                tracing::warn!("not ready: a write takes too long");
+                tracing::warn!("not ready: no write to the database within {CHECK_MAX:?}");
                 false
             }
         }
@@ -94,11 +94,14 @@ impl Service {
 
     async fn has_room(&self) -> bool {
         let data = self.config.data.clone();
-        let looked = tokio::task::spawn_blocking(move || free_bytes(&data));
-        match timeout(CHECK_MAX, looked).await {
+        let free = tokio::task::spawn_blocking(move || free_bytes(&data));
+        match timeout(CHECK_MAX, free).await {
             Ok(Ok(Ok(bytes))) if bytes >= ROOM_BYTES_MIN => true,
-            found => {
-                tracing::warn!(?found, "not ready: the disk of the database is full");
+            readiness => {
+                tracing::warn!(
+                    ?readiness,
+                    "not ready: less than {ROOM_BYTES_MIN} bytes free on the disk of the database"
+                );
                 false
             }
         }
@@ -115,7 +118,7 @@ impl Service {
                 false
             }
             Err(_) => {
-                tracing::warn!("not ready: a sandbox takes too long");
+                tracing::warn!("not ready: no sandbox within {CHECK_MAX:?}");
                 false
             }
         }

@@ -124,8 +124,8 @@ impl Service {
             if tx.count_secrets(workspace)? >= SECRETS_MAX {
                 return Ok(Err(too_many()));
             }
-            if let Err(refused) = seal(tx, &vault, workspace, &secret, &value)? {
-                return Ok(Err(refused));
+            if let Err(error) = seal(tx, &vault, workspace, &secret, &value)? {
+                return Ok(Err(error));
             }
             tx.insert_secret(workspace, &secret)?;
             tx.insert_grant(workspace, &grant)?;
@@ -191,30 +191,30 @@ impl Service {
             self.check_destination(caller, inject)?;
         }
         let object = ObjectRef::Secret(id);
-        let owns =
+        let is_owner =
             self.permit(caller.workspace, &caller.principal, Privilege::Ownership, object)?;
-        let owns = owns.is_some();
+        let is_owner = is_owner.is_some();
         let comment = names::check_comment(change.comment)?;
         let entry = caller.audit_entry(action, object, before.name);
         let (workspace, value, vault) =
             (caller.workspace, change.value, self.lock_vault_for_sealing().await);
         let set_by = caller.id();
         let written = self.db.write(move |tx| {
-            let Some(now) = tx.secret(workspace, id)? else {
+            let Some(current) = tx.secret(workspace, id)? else {
                 return Ok(Err(not_found("secret", id)));
             };
             let set_by = value.as_ref().map(|_| set_by);
-            let after = apply_change(now.clone(), inject, comment, set_by);
-            if after.inject != now.inject && !owns {
-                return Ok(Err(place_is_owners(object)));
+            let after = apply_change(current.clone(), inject, comment, set_by);
+            if after.inject != current.inject && !is_owner {
+                return Ok(Err(target_change_error(object)));
             }
-            if let Err(refused) = check_change(&now, &after, value.as_ref()) {
-                return Ok(Err(refused));
+            if let Err(error) = check_change(&current, &after, value.as_ref()) {
+                return Ok(Err(error));
             }
             if let Some(value) = &value
-                && let Err(refused) = seal(tx, &vault, workspace, &after, value)?
+                && let Err(error) = seal(tx, &vault, workspace, &after, value)?
             {
-                return Ok(Err(refused));
+                return Ok(Err(error));
             }
             write_change(tx, workspace, &after, &entry)?;
             secret_view(tx, workspace, after, value.as_ref()).map(Ok)
@@ -229,11 +229,11 @@ impl Service {
         let entry = caller.audit_entry("secret.delete", object, &secret.name);
         let name = secret.name;
         let workspace = caller.workspace;
-        let is_of_all = secret.scope == SecretScope::Workspace;
+        let is_shared = secret.scope == SecretScope::Workspace;
         let deleted = self.db.write(move |tx| {
-            let named = tx.integrations_with_secret(workspace, &name)?;
-            if is_of_all && !named.is_empty() {
-                let users = named.iter().map(|it| format!("integration {it:?}"));
+            let integrations = tx.integrations_with_secret(workspace, &name)?;
+            if is_shared && !integrations.is_empty() {
+                let users = integrations.iter().map(|it| format!("integration {it:?}"));
                 return Ok(Err(in_use(&format!("secret {name:?}"), &users.collect::<Vec<_>>())));
             }
             tx.delete_secret(workspace, id)?;
@@ -273,9 +273,9 @@ impl Service {
     fn with_host_warning(
         &self,
         caller: &Caller,
-        kept: SecretView,
+        view: SecretView,
     ) -> Result<SecretView, RequestError> {
-        let SecretView { secret, mut warnings } = kept;
+        let SecretView { secret, mut warnings } = view;
         if let Some(target) = injection::injection_target(&secret.inject)
             && !self.opens_host(caller.workspace, caller.id(), &secret)?
         {
@@ -317,13 +317,13 @@ fn apply_change(
 }
 
 fn check_change(
-    now: &Secret,
+    before: &Secret,
     after: &Secret,
     value: Option<&Plaintext>,
 ) -> Result<(), RequestError> {
     match value {
         Some(value) => injection::check_value(&after.inject, value),
-        None if injection::seal_destination(&now.inject)
+        None if injection::seal_destination(&before.inject)
             == injection::seal_destination(&after.inject) =>
         {
             Ok(())
@@ -336,13 +336,13 @@ fn check_change(
     }
 }
 
-fn place_is_owners(object: ObjectRef) -> RequestError {
-    let mut refused = missing_privilege(Privilege::Ownership, object);
-    refused.error.message = format!(
+fn target_change_error(object: ObjectRef) -> RequestError {
+    let mut error = missing_privilege(Privilege::Ownership, object);
+    error.error.message = format!(
         "{}; MODIFY allows setting the value, but not changing its target",
-        refused.error.message
+        error.error.message
     );
-    refused
+    error
 }
 
 fn write_change(
@@ -363,10 +363,10 @@ fn seal(
     secret: &Secret,
     value: &Plaintext,
 ) -> Result<Result<(), RequestError>, DatabaseError> {
-    let label = seal_context(workspace, secret);
-    match vault.seal(&label, value) {
-        Ok(sealed) => tx.upsert_sealed_value(&label, &sealed).map(Ok),
-        Err(cannot) => Ok(Err(cannot.into())),
+    let context = seal_context(workspace, secret);
+    match vault.seal(&context, value) {
+        Ok(sealed) => tx.upsert_sealed_value(&context, &sealed).map(Ok),
+        Err(error) => Ok(Err(error.into())),
     }
 }
 
@@ -391,19 +391,18 @@ fn secret_view(
         warnings.push(Warning { code: code.to_owned(), message });
     };
     if value.is_some_and(|it| it.reveal().len() < REDACTED_BYTES_MIN) {
-        let where_from = match secret.exposed {
+        let source = match secret.exposed {
             true => "the output of code",
             false => "responses of its host, where code may read it",
         };
-        let message = format!(
-            "a value of less than {REDACTED_BYTES_MIN} bytes is not redacted in {where_from}"
-        );
+        let message =
+            format!("a value of less than {REDACTED_BYTES_MIN} bytes is not redacted in {source}");
         warn("secret.not_redacted", message);
     }
     if secret.exposed && !tx.is_allowed_secret(workspace, &secret.name)? {
         let message = format!(
-            "code has this variable if it uses an integration with {:?} in `allowed_secrets`, and \
-             no integration has that yet",
+            "no integration lists {:?} in `allowed_secrets` yet; code gets the variable only \
+             through one that does",
             secret.name
         );
         warn("secret.not_allowed", message);
@@ -412,12 +411,14 @@ fn secret_view(
 }
 
 fn too_many() -> RequestError {
-    let message = format!("a workspace has at most {SECRETS_MAX} secrets");
-    Error::new(ErrorCode::QuotaExceeded, message).hint("delete one").into()
+    let message = format!("limit of {SECRETS_MAX} secrets in this workspace reached");
+    Error::new(ErrorCode::QuotaExceeded, message)
+        .hint("delete a secret that is no longer needed")
+        .into()
 }
 
 impl From<SealError> for RequestError {
-    fn from(cannot: SealError) -> Self {
-        Error::new(ErrorCode::DatabaseUnavailable, cannot.to_string()).into()
+    fn from(error: SealError) -> Self {
+        Error::new(ErrorCode::DatabaseUnavailable, error.to_string()).into()
     }
 }

@@ -1,5 +1,5 @@
-//! Objects inside requests are objects: serde would also read one from an array, field by field,
-//! which no documentation or schema promises.
+//! Deserializes JSON objects in requests from objects only: serde would also accept an array with
+//! the fields in order, which neither the documentation nor the schema allows.
 
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};

@@ -1,4 +1,4 @@
-//! The service: what it holds, how it begins, and how it ends.
+//! [`Service`]: its state, its start and its stop.
 
 use crate::catalog::tools::ContractCache;
 use crate::config::Config;
@@ -29,9 +29,11 @@ use tokio::sync::mpsc::unbounded_channel;
 use types::{ExecutionId, ObjectRef, PrincipalId, Privilege, WorkspaceId};
 use vault::{Vault, VaultError};
 
-/// Questions that a slow listener may be behind; what it misses then is in the list.
+/// Changes of approvals that a slow watcher may be behind; missed ones are in the list of
+/// approvals.
 const APPROVAL_CHANGES_BUFFERED: usize = 256;
-/// Changes that a listener may be behind; one who is further behind is told that there were some.
+/// Changes of tools that a watcher may be behind; a slower watcher learns only that there were
+/// some.
 const TOOL_CHANGES_BUFFERED: usize = 64;
 
 #[derive(Debug)]
@@ -41,32 +43,32 @@ pub struct Service {
     pub(crate) engine: Arc<Engine>,
     pub(crate) fetcher: Fetcher,
     pub(crate) approval_key: ApprovalKey,
-    /// Written to while everything gets a new key.
+    /// Locked for writing while all values are encrypted with a new key.
     pub(crate) vault: Arc<RwLock<Vault>>,
-    /// Absent where no issuer is trusted: then nothing but a key is taken.
+    /// Absent if no issuer is trusted: then only API keys are accepted.
     pub(crate) token_verifier: Option<TokenVerifier>,
     pub(crate) contracts: ContractCache,
     /// The memory of the output of all running executions.
     pub(crate) output_budget: Arc<OutputBudget>,
-    /// Held while an environment of functions is taken into use or removed, so that no function is
-    /// left without.
+    /// Held while a function starts to use an environment or an unused one is removed, so that no
+    /// function loses its environment.
     pub(crate) function_environments: AsyncMutex<()>,
     active: Mutex<HashMap<ExecutionId, Arc<ActiveExecution>>>,
     pub(crate) execution_metrics: ExecutionMetrics,
     pub(crate) proxy: Proxy,
-    /// Shared by sandboxes that are given the same secrets.
+    /// Shared by sandboxes with the same secrets.
     pub(crate) secret_encodings: SecretEncodingsCache,
     pub(crate) egress_log_queue: Arc<EgressLogQueue>,
     pub(crate) approval_changes: broadcast::Sender<ApprovalChange>,
     pub(crate) approval_json: ApprovalJsonCache,
-    /// Held while questions are ended whose time, or whose origin, is over.
-    pub(crate) question_ends: AsyncMutex<()>,
+    /// Held while approvals are ended that have expired or whose requester was revoked.
+    pub(crate) approval_ends: AsyncMutex<()>,
     pub(crate) tool_changes: broadcast::Sender<WorkspaceId>,
     pub(crate) self_service_rate: SelfServiceRateLimit,
     pub(crate) readiness: readiness::ReadinessCache,
 }
 
-/// A service that runs, and the owner's key if this was its first start.
+/// A running service, and the owner's key if this was its first start.
 #[derive(Debug)]
 pub struct StartedService {
     pub service: Arc<Service>,
@@ -96,7 +98,7 @@ pub enum StartError {
 }
 
 impl Service {
-    /// The clock that the service was handed.
+    /// The clock in the configuration of the service.
     pub fn clock(&self) -> &Clock {
         &self.config.clock
     }
@@ -105,35 +107,36 @@ impl Service {
         self.config.clock.now()
     }
 
-    /// Opens what is kept, marks what the last stop has interrupted, and starts the engine. Must
-    /// be called inside a tokio runtime.
+    /// Opens the records, marks what the last stop has interrupted, and starts the engine. Must be
+    /// called inside a tokio runtime.
     #[boxed::future]
     pub async fn start(
         config: Config,
         engine: engine::Config,
     ) -> Result<StartedService, StartError> {
         let db = Database::open_with(&config.data, config.audit_key.as_deref())?;
-        if let Some(set_aside) = db.quarantined() {
-            let (files, directory) = (set_aside.files, set_aside.directory.display());
-            tracing::warn!(files, %directory, "files without a record were moved to quarantine");
+        if let Some(quarantined) = db.quarantined() {
+            let (files, directory) = (quarantined.files, quarantined.directory.display());
+            tracing::warn!(files, %directory, "files without a record were moved aside");
         }
-        let seal_key =
+        let approval_key =
             approval_key::load_or_create(&config.data).map_err(StartError::ApprovalKey)?;
         let in_use = db.read(|rows| rows.sealing_keys())?;
         let vault = Vault::open_with(config.secrets_key.clone(), &config.data, &in_use)?;
         let fetcher = new_fetcher(&config)?;
-        let (told, ended) = unbounded_channel();
+        let (ended_sender, ended) = unbounded_channel();
         let (proxy, certificates) = network::new_proxy(&config)?;
         let volumes =
             VolumeBase::open(db::volumes_directory(&config.data)).map_err(StartError::Volumes)?;
-        let house = PackageRoot::open(&engine.data).map_err(StartError::PackageRoot)?;
-        let (volumes, house, ended_to) = (Some(volumes), Some(house), Some(told));
+        let package_root = PackageRoot::open(&engine.data).map_err(StartError::PackageRoot)?;
+        let (volumes, package_root, session_ended) =
+            (Some(volumes), Some(package_root), Some(ended_sender));
         let certificates = Some(certificates);
         let engine = Engine::start(engine::Config {
             volumes,
-            package_root: house,
+            package_root,
             certificates,
-            session_ended: ended_to,
+            session_ended,
             clock: config.clock.clone(),
             ..engine
         });
@@ -144,11 +147,11 @@ impl Service {
             db,
             engine,
             fetcher,
-            approval_key: seal_key,
+            approval_key,
             vault: Arc::new(RwLock::new(vault)),
             approval_changes: broadcast::Sender::new(APPROVAL_CHANGES_BUFFERED),
             approval_json: ApprovalJsonCache::default(),
-            question_ends: AsyncMutex::default(),
+            approval_ends: AsyncMutex::default(),
             tool_changes: broadcast::Sender::new(TOOL_CHANGES_BUFFERED),
             contracts: ContractCache::default(),
             function_environments: AsyncMutex::default(),
@@ -167,7 +170,7 @@ impl Service {
         service
             .quarantine_orphaned_volumes()
             .await
-            .map_err(|refused| StartError::Quarantine(*refused.error))?;
+            .map_err(|error| StartError::Quarantine(*error.error))?;
         service.mark_interrupted().await?;
         service.mark_interrupted_deployments().await?;
         let owner_key = service.create_first_workspace().await?;
@@ -177,23 +180,23 @@ impl Service {
         Ok(StartedService { service, owner_key })
     }
 
-    /// Lets what runs end, but not longer than `drain`, and takes nothing new.
+    /// Refuses new executions, and lets running ones continue for at most `drain`.
     pub async fn stop(&self, drain: Duration) {
         let stop_runs =
             || self.started_executions().iter().for_each(|running| running.request_stop());
         let mut shutdown = std::pin::pin!(self.engine.shutdown(drain));
         tokio::select! {
             biased;
-            // Before their code is ended: a model would be asked what to do about it.
+            // Runs of models stop before their code does, so that no model reacts to the stop.
             () = tokio::time::sleep(drain) => {
                 stop_runs();
                 shutdown.await;
             }
             () = &mut shutdown => {}
         }
-        // Without an engine, a model has nothing left to do.
+        // Without the engine, runs of models cannot continue.
         stop_runs();
-        // Their last writes come after their sandboxes have ended.
+        // Executions write their last events after their sandboxes have ended.
         for running in self.started_executions() {
             running.live.wait_closed().await;
         }
@@ -208,12 +211,12 @@ impl Service {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that run; a question to a person may stay open for days.
+    /// Executions that have started, without those that wait for an approval, possibly for days.
     pub(crate) fn started_executions(&self) -> Vec<Arc<ActiveExecution>> {
         self.active_executions().values().filter(|running| running.has_started()).cloned().collect()
     }
 
-    /// Builds the usual environment before the first request needs it.
+    /// Builds the default environment before the first request needs it.
     pub async fn prepare_environment(
         &self,
         progress: impl FnMut(engine::Progress) + Send + 'static,
@@ -225,11 +228,12 @@ impl Service {
         self.engine.is_stopping()
     }
 
-    pub(crate) fn environment_or_default(&self, asked: Option<String>) -> String {
-        asked.unwrap_or_else(|| self.config.environment.clone())
+    pub(crate) fn environment_or_default(&self, requested: Option<String>) -> String {
+        requested.unwrap_or_else(|| self.config.environment.clone())
     }
 
-    /// The principal whose objects a list shows: all objects for an owner of the workspace, and for others their own.
+    /// The principal whose objects a list shows; `None` for an owner of the workspace, who sees all
+    /// objects.
     pub(crate) fn owner_filter(
         &self,
         caller: &Caller,
@@ -241,7 +245,7 @@ impl Service {
 }
 
 impl Caller {
-    /// A line for the audit log.
+    /// An audit entry for an action of the caller.
     pub(crate) fn audit_entry(
         &self,
         action: &str,

@@ -1,8 +1,8 @@
-//! Work apart from the request that started it: where it delays no request, or until it is done
-//! although the caller no longer waits.
+//! Tasks apart from the request that starts them: blocking work, and work that must complete even
+//! if the client disconnects.
 //!
-//! A door drops what it is waiting for when its client goes away. Work that has changed something
-//! and has more to change must not be dropped so.
+//! An interface drops the future of an operation when its client disconnects. An operation that has
+//! made one of several changes must therefore run in [`run_to_completion`].
 
 use crate::error::RequestError;
 use futures_util::FutureExt;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 use types::Error;
 
-/// Away from the threads that serve: what people write can take a while to read.
+/// Runs `work` on a thread that may block, such as parsing untrusted text.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RequestError> {
@@ -25,7 +25,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     receiver.await.map_err(|_| task_failed().into())
 }
 
-/// Starts a job of any kind; the task of the runtime is compiled once for all of them.
+/// Starts a job of any kind, so that the tokio task is compiled only once.
 fn spawn_blocking(work: Box<dyn FnOnce() + Send>) {
     tokio::task::spawn_blocking(work);
 }
@@ -47,15 +47,15 @@ fn spawn(work: BoxFuture<'static, ()>) {
 }
 
 fn task_failed() -> Error {
-    Error::server_fault("the server failed during this request; whether it was done is unknown")
+    Error::server_fault("the server failed during this request; its outcome is unknown")
 }
 
-/// The output of `work`, or a server fault if it panics: a client that waits for an execution must get an
-/// answer, and its row an end.
+/// The output of `work`, or a server error if it panics: a client that waits for an execution must
+/// get a response, and its row an end.
 pub(crate) async fn catch_panic<T, E: From<Error>>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
-    // Nothing of `work` is used after a panic but counters and rows, which each step leaves whole.
+    // After a panic, only counters and rows of `work` are used, which each step leaves consistent.
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| Err(task_failed().into()))
 }
 

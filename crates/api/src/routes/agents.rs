@@ -180,7 +180,7 @@ async fn detach(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Set the approval action for an agent's calls of a tool: run, refuse, or wait for a person
+/// Set the approval action for an agent's calls of a tool: allow, deny, or require an approval
 #[utoipa::path(
     patch,
     path = "/agents/{agent_id}/tools/{tool_id}",

@@ -1,4 +1,4 @@
-//! Approvals: requests that a person must allow or deny.
+//! Approvals: requests that a principal must allow or deny before a call runs.
 
 use super::Routes;
 use crate::extract::{Json, Path, Query};
@@ -18,7 +18,7 @@ pub(crate) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(follow)).routes(routes!(get, decide))
 }
 
-/// List approvals that you requested or may answer, newest first
+/// List approvals that you requested or may decide, newest first
 #[utoipa::path(
     get,
     path = "/approvals",
@@ -35,17 +35,17 @@ async fn list(
     Ok(Json(app.service.approvals(&caller, query).await?))
 }
 
-/// Stream approvals (SSE): those that are open, then each one that is requested or answered
+/// Stream approvals (SSE): those that are pending, then each one that is requested or decided
 #[utoipa::path(
     get,
     path = "/approvals/events",
     operation_id = "streamApprovals",
     tag = "approvals",
-    responses((status = 200, description = "Questions", body = Approval, content_type = "text/event-stream"))
+    responses((status = 200, description = "Stream of approvals", body = Approval, content_type = "text/event-stream"))
 )]
 async fn follow(State(app): State<Arc<AppState>>, caller: Extension<RequestCaller>) -> Response {
-    let questions = app.service.watch_approvals(&caller);
-    let numbered = questions.enumerate().map(|(index, text)| (index as u64 + 1, "approval", text));
+    let approvals = app.service.watch_approvals(&caller);
+    let numbered = approvals.enumerate().map(|(index, text)| (index as u64 + 1, "approval", text));
     sse::shared_sse_response(numbered)
 }
 
@@ -66,9 +66,9 @@ async fn get(
     Ok(Json(app.service.approval(&caller, id)?))
 }
 
-/// Answer an approval
+/// Decide an approval: allow or deny it
 ///
-/// An allowed run starts as soon as there is capacity. The requester cannot answer.
+/// An allowed run starts as soon as there is capacity. The requester cannot decide.
 #[utoipa::path(
     post,
     path = "/approvals/{id}",

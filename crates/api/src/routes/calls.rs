@@ -23,7 +23,7 @@ pub(crate) fn routes() -> Routes {
 /// Call a tool
 ///
 /// Directly, or through an agent that has the tool, with the privileges of the agent's owner. If
-/// the tool's approval action is `review`, the call waits for a person: the response is 202, with
+/// the tool's approval action is `review`, the call waits for an approval: the response is 202, with
 /// `approval_id`.
 #[utoipa::path(
     post,
@@ -32,27 +32,27 @@ pub(crate) fn routes() -> Routes {
     tag = "tools",
     params(
         ("tool_id" = ToolId, Path),
-        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to get a response at once"),
     ),
     request_body = CallRequest,
     responses(
         (status = 200, description = "The record, with the returned `value`", body = Execution),
-        (status = 202, description = "It runs, or waits for a person", body = Execution),
+        (status = 202, description = "Running, or waiting for an approval; `Location` has the record", body = Execution),
     )
 )]
 async fn call(
     State(app): State<Arc<AppState>>,
     caller: Extension<RequestCaller>,
     Path(id): Path<ToolId>,
-    wanted: ResponseMode,
+    mode: ResponseMode,
     claim: ClaimedKey,
     Json(request): Json<CallRequest>,
 ) -> Result<Response, Problem> {
     call_response(
         app.service
-            .run(&caller, request.into_run(id), submit_options(&caller, claim, wanted))
+            .run(&caller, request.into_run(id), submit_options(&caller, claim, mode))
             .await?,
-        wanted,
+        mode,
     )
     .await
 }
@@ -60,7 +60,7 @@ async fn call(
 /// Run the `test()` of a tool
 ///
 /// The rules of a call apply: the test is refused if the approval action is `deny`. If it is
-/// `review`, the test waits for a person: the response is 202, with `approval_id`.
+/// `review`, the test waits for an approval: the response is 202, with `approval_id`.
 #[utoipa::path(
     post,
     path = "/tools/{tool_id}/test",
@@ -70,22 +70,22 @@ async fn call(
     request_body = TestRequest,
     responses(
         (status = 200, description = "The record of the test", body = Execution),
-        (status = 202, description = "It runs, or waits for a person", body = Execution),
+        (status = 202, description = "Running, or waiting for an approval; `Location` has the record", body = Execution),
     )
 )]
 async fn test(
     State(app): State<Arc<AppState>>,
     caller: Extension<RequestCaller>,
     Path(id): Path<ToolId>,
-    wanted: ResponseMode,
+    mode: ResponseMode,
     claim: ClaimedKey,
     Json(request): Json<TestRequest>,
 ) -> Result<Response, Problem> {
     call_response(
         app.service
-            .run(&caller, request.into_run(id), submit_options(&caller, claim, wanted))
+            .run(&caller, request.into_run(id), submit_options(&caller, claim, mode))
             .await?,
-        wanted,
+        mode,
     )
     .await
 }

@@ -81,21 +81,21 @@ async fn put(
     State(app): State<Arc<AppState>>,
     caller: Extension<RequestCaller>,
     Path(name): Path<String>,
-    wanted: ResponseMode,
+    mode: ResponseMode,
     Json(request): Json<EnvironmentRequest>,
 ) -> Result<Response, Problem> {
-    let making = app.service.put_environment(&caller, &name, request).await?;
-    let place = [(LOCATION, format!("/v1/environments/{name}"))];
-    if wanted == ResponseMode::Async {
-        let begun = app.service.environment_named(&caller, &name).await?;
-        return Ok((StatusCode::ACCEPTED, place, Json(begun)).into_response());
+    let build = app.service.put_environment(&caller, &name, request).await?;
+    let location = [(LOCATION, format!("/v1/environments/{name}"))];
+    if mode == ResponseMode::Async {
+        let environment = app.service.environment_named(&caller, &name).await?;
+        return Ok((StatusCode::ACCEPTED, location, Json(environment)).into_response());
     }
-    let status = if making.new { StatusCode::CREATED } else { StatusCode::OK };
-    let made = making.wait().await?;
-    Ok((status, place, Json(made)).into_response())
+    let status = if build.new { StatusCode::CREATED } else { StatusCode::OK };
+    let environment = build.wait().await?;
+    Ok((status, location, Json(environment)).into_response())
 }
 
-/// Remove an environment, or the build of one that ships (operator only)
+/// Delete an environment; of a built-in one, only the built files (operator only)
 ///
 /// Sandboxes that run in it continue.
 #[utoipa::path(

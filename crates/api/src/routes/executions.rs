@@ -40,27 +40,28 @@ pub(crate) fn routes() -> Routes {
     operation_id = "execute",
     tag = "executions",
     params(
-        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
-        ("Idempotency-Key" = Option<String>, Header, description = "the same key runs once"),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to get a response at once"),
+        ("Idempotency-Key" = Option<String>, Header, description = "a request with the same key is \
+         executed once"),
     ),
     request_body = ExecuteRequest,
     responses(
         (status = 200, description = "The record, or its events with `Accept: text/event-stream`", body = Execution),
-        (status = 202, description = "It runs, or waits for a person; `Location` is where its record is", body = Execution),
+        (status = 202, description = "Running, or waiting for an approval; `Location` has the record", body = Execution),
     )
 )]
 async fn execute(
     State(app): State<Arc<AppState>>,
     caller: Extension<RequestCaller>,
-    wanted: ResponseMode,
+    mode: ResponseMode,
     claim: ClaimedKey,
     Json(request): Json<ExecuteRequest>,
 ) -> Result<Response, Problem> {
     call_response(
         app.service
-            .run(&caller, request.into_run(None), submit_options(&caller, claim, wanted))
+            .run(&caller, request.into_run(None), submit_options(&caller, claim, mode))
             .await?,
-        wanted,
+        mode,
     )
     .await
 }
@@ -73,7 +74,7 @@ async fn execute(
     tag = "executions",
     params(ExecutionQuery),
     responses(
-        (status = 200, description = "A part of the list", body = Page<Execution>),
+        (status = 200, description = "One page of the list", body = Page<Execution>),
     )
 )]
 async fn list(
@@ -132,7 +133,7 @@ pub(crate) struct CancelResult {
     pub(crate) cancelled: bool,
 }
 
-/// Stop an execution
+/// Cancel an execution
 #[utoipa::path(
     post,
     path = "/executions/{id}/cancel",
@@ -140,7 +141,7 @@ pub(crate) struct CancelResult {
     tag = "executions",
     params(("id" = ExecutionId, Path)),
     responses(
-        (status = 202, description = "It was asked to stop", body = CancelResult),
+        (status = 202, description = "Cancellation requested", body = CancelResult),
     )
 )]
 async fn cancel(

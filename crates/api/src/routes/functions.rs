@@ -37,13 +37,13 @@ pub(crate) fn routes() -> Routes {
 
 /// Deploy a function, or replace the one with its name
 ///
-/// The source is a directory with `handler.py`, whose `handle` may take `data`, `secrets` and
-/// `function_call_info`. With `requirements.txt`, the function has its own environment.
-/// `function.toml` sets `name`, `description`, `python`, `memory_mb` and `timeout_seconds`. An
-/// invalid function is not stored. Until the deployment is done, and if it fails, the previous one
-/// stays in use. The response comes when it is done, which takes seconds to minutes with new
-/// packages, or at once with `Prefer: respond-async`. The deployment continues if the client
-/// disconnects.
+/// The source is a directory with `handler.py`, whose `handle` may take `data`, `client`, `secrets`
+/// and `function_call_info`. With `requirements.txt`, the function has its own environment.
+/// `function.toml` sets `name`, `description`, `python`, `memory_mb`, `timeout_seconds` and
+/// `integrations`. An invalid function is not stored. Until the deployment is done, and if it
+/// fails, the previous one stays in use. The response comes when it is done, which takes seconds to
+/// minutes with new packages, or at once with `Prefer: respond-async`. The deployment continues if
+/// the client disconnects.
 #[utoipa::path(
     post,
     path = "/functions",
@@ -63,17 +63,17 @@ pub(crate) fn routes() -> Routes {
 async fn deploy(
     State(app): State<Arc<AppState>>,
     caller: Extension<RequestCaller>,
-    wanted: ResponseMode,
+    mode: ResponseMode,
     Json(request): Json<FunctionRequest>,
 ) -> Result<Response, Problem> {
-    let deploying = app.service.deploy_function(&caller, request).await?;
-    let place = [(LOCATION, format!("/v1/functions/{}", deploying.function.id))];
-    if wanted == ResponseMode::Async {
-        return Ok((StatusCode::ACCEPTED, place, Json(deploying.function)).into_response());
+    let deployment = app.service.deploy_function(&caller, request).await?;
+    let location = [(LOCATION, format!("/v1/functions/{}", deployment.function.id))];
+    if mode == ResponseMode::Async {
+        return Ok((StatusCode::ACCEPTED, location, Json(deployment.function)).into_response());
     }
-    let status = if deploying.new { StatusCode::CREATED } else { StatusCode::OK };
-    let deployed = deploying.wait().await?;
-    Ok((status, place, Json(deployed)).into_response())
+    let status = if deployment.new { StatusCode::CREATED } else { StatusCode::OK };
+    let deployed = deployment.wait().await?;
+    Ok((status, location, Json(deployed)).into_response())
 }
 
 /// List functions, newest first
@@ -147,10 +147,10 @@ async fn call(
     claim: ClaimedKey,
     Json(request): Json<FunctionCallRequest>,
 ) -> Result<Response, Problem> {
-    let manner = submit_options(&caller, claim, ResponseMode::Async);
-    let call = app.service.call_function(&caller, id, request, manner).await?;
-    let place = [(LOCATION, format!("/v1/functions/{id}/calls/{}", call.id))];
-    Ok((StatusCode::ACCEPTED, place, Json(call)).into_response())
+    let options = submit_options(&caller, claim, ResponseMode::Async);
+    let call = app.service.call_function(&caller, id, request, options).await?;
+    let location = [(LOCATION, format!("/v1/functions/{id}/calls/{}", call.id))];
+    Ok((StatusCode::ACCEPTED, location, Json(call)).into_response())
 }
 
 /// List the calls of a function, newest first
@@ -223,7 +223,7 @@ async fn logs(
     Ok(Json(Page { items, next_cursor: None }))
 }
 
-/// Stop a call of a function
+/// Cancel a call of a function
 #[utoipa::path(
     post,
     path = "/functions/{function_id}/calls/{call_id}/cancel",

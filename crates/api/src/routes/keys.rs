@@ -61,7 +61,7 @@ async fn list(
 /// The key of this request stays valid, even if it was created with the revoked one: create the
 /// next key, then revoke the previous one with it. A key that created others cannot revoke itself.
 ///
-/// Running executions, sessions and open approvals of the key end. Its event streams end within a
+/// Running executions, sessions and pending approvals of the key end. Its event streams end within a
 /// second of the next event.
 #[utoipa::path(
     delete,

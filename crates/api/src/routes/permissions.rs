@@ -1,4 +1,4 @@
-//! The approval policy for submitted code: run, refuse, or ask a person first.
+//! The approval policy for submitted code: allow, deny, or require an approval.
 
 use super::Routes;
 use crate::AppState;

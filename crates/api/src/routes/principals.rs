@@ -107,7 +107,7 @@ async fn change(
     Ok(Json(app.service.change_principal(&caller, id, change).await?))
 }
 
-/// Remove a principal, with its keys and grants
+/// Delete a principal with its keys and grants
 #[utoipa::path(
     delete,
     path = "/principals/{principal_id}",
@@ -115,7 +115,7 @@ async fn change(
     tag = "identity",
     params(("principal_id" = PrincipalId, Path)),
     responses((status = 204, description = "Deleted: its keys are revoked; its executions, \
-                                            sessions and open approvals have ended"))
+                                            sessions and pending approvals have ended"))
 )]
 async fn delete(
     State(app): State<Arc<AppState>>,

@@ -147,22 +147,22 @@ async fn close(
     request_body = ExecuteRequest,
     responses(
         (status = 200, description = "The record, or its events with `Accept: text/event-stream`", body = Execution),
-        (status = 202, description = "It runs, or waits for a person; `Location` is where its record is", body = Execution),
+        (status = 202, description = "Running, or waiting for an approval; `Location` has the record", body = Execution),
     )
 )]
 async fn execute(
     State(app): State<Arc<AppState>>,
     caller: Extension<RequestCaller>,
     Path(id): Path<SandboxId>,
-    wanted: ResponseMode,
+    mode: ResponseMode,
     claim: ClaimedKey,
     Json(request): Json<ExecuteRequest>,
 ) -> Result<Response, Problem> {
     call_response(
         app.service
-            .run(&caller, request.into_run(Some(id)), submit_options(&caller, claim, wanted))
+            .run(&caller, request.into_run(Some(id)), submit_options(&caller, claim, mode))
             .await?,
-        wanted,
+        mode,
     )
     .await
 }

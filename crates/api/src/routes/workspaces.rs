@@ -34,8 +34,8 @@ async fn create(
     caller: Extension<RequestCaller>,
     Json(request): Json<WorkspaceRequest>,
 ) -> Result<Response, Problem> {
-    let made = app.service.create_workspace(&caller, request).await?;
-    Ok(respond_once(&made, &made.without_secret()))
+    let created = app.service.create_workspace(&caller, request).await?;
+    Ok(respond_once(&created, &created.without_secret()))
 }
 
 /// List all workspaces of this server

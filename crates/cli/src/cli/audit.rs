@@ -4,7 +4,7 @@
 
 use super::CliError;
 use super::engine_args::LocalDataArgs;
-use service::{AuditError, AuditVerification, SignedAnew};
+use service::{AuditError, AuditSignOutcome, AuditVerification};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -107,10 +107,10 @@ fn verify(location: Location, head: Option<&str>) -> Result<ExitCode, CliError> 
 fn sign(location: Location) -> Result<ExitCode, CliError> {
     let (records, key) = location.resolve()?;
     match service::sign_audit(&records, key.as_deref()) {
-        Ok(SignedAnew::Whole) => {
+        Ok(AuditSignOutcome::Unchanged) => {
             println!("the audit log is complete and signed; nothing was changed")
         }
-        Ok(SignedAnew::Signed { found, entry }) => {
+        Ok(AuditSignOutcome::Signed { found, entry }) => {
             println!(
                 "signed the audit log in its current state; entry {entry} records the findings:"
             );

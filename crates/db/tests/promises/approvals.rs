@@ -2,7 +2,7 @@
 
 use crate::world::{ALL, World, execution, id, moment};
 use belljar_db::{
-    AwaitedApproval, DatabaseError, DecisionRecord, NewApproval, OpenQuestion, Origin,
+    AwaitedApproval, DatabaseError, DecisionRecord, NewApproval, OpenApproval, Origin,
     RememberedApproval, Tx,
 };
 use serde_json::json;
@@ -152,14 +152,14 @@ async fn after_its_time_an_approval_can_neither_be_answered_nor_used() {
         .await;
     assert!(!decide(&world, home, late, allow(alice, 100)).await);
     assert!(!world.write(move |tx| tx.consume_approval(home, allowed, moment(100))).await);
-    let overdue = |now| world.db.read(|r| r.overdue_questions(moment(now), 10)).unwrap();
+    let overdue = |now| world.db.read(|r| r.overdue_approvals(moment(now), 10)).unwrap();
     assert_eq!(overdue(99), []);
     let mut found = overdue(100);
     found.sort_by_key(|open| open.approval.id);
     let ids: Vec<_> = found.iter().map(|open| (open.workspace, open.approval.id)).collect();
     assert_eq!(ids, [(home, late), (home, allowed)]);
     let expired =
-        |open: &OpenQuestion| Approval { state: ApprovalState::Expired, ..open.approval.clone() };
+        |open: &OpenApproval| Approval { state: ApprovalState::Expired, ..open.approval.clone() };
     for open in found {
         let (once, again) = world
             .write(move |tx| {
@@ -380,8 +380,8 @@ async fn t106_what_was_asked_with_a_key_is_found_by_it_until_it_is_over() {
         })
         .await;
     let with =
-        |key| world.db.read(move |r| r.open_questions_from(home, Origin::Key(key), 10)).unwrap();
-    let ids = |open: Vec<OpenQuestion>| Vec::from_iter(open.iter().map(|it| it.approval.id));
+        |key| world.db.read(move |r| r.open_approvals_from(home, Origin::Key(key), 10)).unwrap();
+    let ids = |open: Vec<OpenApproval>| Vec::from_iter(open.iter().map(|it| it.approval.id));
     assert_eq!((ids(with(key)), ids(with(other))), (vec![asked.id], vec![]));
     assert_eq!(world.db.read(|r| r.requesting_key(home, asked.id)).unwrap(), Some(key));
     world.write(move |tx| tx.void_approval(home, asked.id, moment(1), "revoked".into())).await;

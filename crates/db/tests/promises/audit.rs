@@ -2,8 +2,8 @@
 
 use crate::world::{ALL, World, moment, principal, purge};
 use belljar_db::{
-    AuditError, AuditFilter, ChainBreak, Database, DatabaseError, KeyTrouble, NewAuditEntry,
-    PageRequest, Retention, SignedAnew, sign_audit, verify_audit,
+    AuditError, AuditFilter, AuditSignOutcome, ChainBreak, Database, DatabaseError, KeyTrouble,
+    NewAuditEntry, PageRequest, Retention, sign_audit, verify_audit,
 };
 use chrono::TimeDelta;
 use rusqlite::Connection;
@@ -307,7 +307,7 @@ async fn t159_a_log_is_signed_anew_when_somebody_says_so_and_tells_of_it() {
             "a server has it"
         );
         drop(db);
-        let SignedAnew::Signed { found, entry } = sign_audit(data, None).unwrap() else {
+        let AuditSignOutcome::Signed { found, entry } = sign_audit(data, None).unwrap() else {
             panic!("it was not whole")
         };
         assert!(
@@ -321,7 +321,7 @@ async fn t159_a_log_is_signed_anew_when_somebody_says_so_and_tells_of_it() {
         assert_eq!(newest.detail, found);
         assert_eq!(verify_audit(data, None, None).unwrap().entries, 4);
         drop(db);
-        assert_eq!(sign_audit(data, None).unwrap(), SignedAnew::Whole);
+        assert_eq!(sign_audit(data, None).unwrap(), AuditSignOutcome::Unchanged);
     }
 }
 
@@ -329,7 +329,7 @@ async fn t159_a_log_is_signed_anew_when_somebody_says_so_and_tells_of_it() {
 async fn t159_signing_anew_hides_nothing() {
     let World { data, db, .. } = stripped("DELETE FROM audit WHERE sequence = 2", &[]).await;
     drop(db);
-    assert!(matches!(sign_audit(data.path(), None), Ok(SignedAnew::Signed { entry: 6, .. })));
+    assert!(matches!(sign_audit(data.path(), None), Ok(AuditSignOutcome::Signed { entry: 6, .. })));
     let found = verify_audit(data.path(), None, None);
     let what = ChainBreak::Missing;
     assert!(matches!(found, Err(AuditError::Broken { sequence: 2, what: it }) if it == what));
@@ -350,7 +350,7 @@ async fn t159_with_its_key_elsewhere_the_data_directory_is_not_enough_to_sign() 
         // The attacker signs with a key of their own, which is all that they can have.
         if sql == STRIPPED {
             fs::remove_file(data.join("db/audit.head")).unwrap();
-            assert!(matches!(sign_audit(data, None), Ok(SignedAnew::Signed { .. })));
+            assert!(matches!(sign_audit(data, None), Ok(AuditSignOutcome::Signed { .. })));
         }
         let opened = Database::open_with(data, Some(&key)).map(drop);
         let is_misfit = |error: &DatabaseError| {

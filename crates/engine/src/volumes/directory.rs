@@ -56,8 +56,8 @@ pub enum VolumeFileError {
     #[error("{name}: a file and a directory cannot have the same name")]
     NameConflict { name: String },
     #[error(
-        "the volume would have {bytes} bytes (in whole pages) in {entries} files and directories; \
-         the maximum is {quota} bytes in {VOLUME_FILES_MAX}"
+        "the volume would exceed its maximum of {quota} bytes and {VOLUME_FILES_MAX} files and \
+         directories: it would have {bytes} bytes (in pages of 4 KiB) and {entries} entries"
     )]
     Full { bytes: u64, entries: usize, quota: u64 },
     #[error("the time limit for saving files was reached")]
@@ -164,8 +164,8 @@ impl VolumeDirectory {
             ErrorKind::NotFound | ErrorKind::NotADirectory => missing(),
             _ => error.into(),
         })?;
-        let about = file.metadata()?;
-        if about.is_file() { Ok((file, about.len())) } else { Err(missing()) }
+        let metadata = file.metadata()?;
+        if metadata.is_file() { Ok((file, metadata.len())) } else { Err(missing()) }
     }
 
     /// Writes or replaces a file, if all files together fit the quota.
@@ -233,13 +233,13 @@ impl<'a> VolumeTransaction<'a> {
         let used: u64 = others.values().map(|size| charged_bytes(*size)).sum();
         let entries = entries(others.keys().copied().chain([name]));
         let full = |bytes: u64| VolumeFileError::Full { bytes, entries, quota: self.quota };
-        let room = self.quota.checked_sub(used).ok_or_else(|| full(used))?;
+        let free_bytes = self.quota.checked_sub(used).ok_or_else(|| full(used))?;
         if entries > VOLUME_FILES_MAX {
             return Err(full(used));
         }
         let (staged, file, written) =
-            self.volume.stage(&mut content.take(room.saturating_add(1)))?;
-        if charged_bytes(written) > room {
+            self.volume.stage(&mut content.take(free_bytes.saturating_add(1)))?;
+        if charged_bytes(written) > free_bytes {
             return Err(full(used.saturating_add(charged_bytes(written))));
         }
         file.sync_data()?;
@@ -252,7 +252,7 @@ impl<'a> VolumeTransaction<'a> {
         staged: VolumeTempFile,
     ) -> Result<FileStamp, VolumeFileError> {
         let path = self.volume.path.join(name);
-        let clash = |error: io::Error| match error.kind() {
+        let name_error = |error: io::Error| match error.kind() {
             ErrorKind::NotADirectory
             | ErrorKind::IsADirectory
             | ErrorKind::AlreadyExists
@@ -265,11 +265,11 @@ impl<'a> VolumeTransaction<'a> {
         for parent in parents.into_iter().rev().filter(|parent| !parent.as_os_str().is_empty()) {
             let parent = self.volume.path.join(parent);
             if !parent.is_dir() {
-                create_directory(&parent, DIRECTORY_MODE).map_err(clash)?;
+                create_directory(&parent, DIRECTORY_MODE).map_err(name_error)?;
                 self.touched_directories.extend(parent.parent().map(Path::to_owned));
             }
         }
-        fs::rename(&staged.0, &path).map_err(clash)?;
+        fs::rename(&staged.0, &path).map_err(name_error)?;
         self.touched_directories.extend(path.parent().map(Path::to_owned));
         let stamp = FileStamp::of(&fs::metadata(&path)?);
         self.files.insert(name.to_owned(), stamp);
@@ -320,9 +320,9 @@ fn entries<'a>(names: impl Iterator<Item = &'a str>) -> usize {
 }
 
 impl FileStamp {
-    fn of(about: &fs::Metadata) -> Self {
-        let modified = (about.mtime(), about.mtime_nsec());
-        Self { size: about.len(), modified, inode: about.ino() }
+    fn of(metadata: &fs::Metadata) -> Self {
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Self { size: metadata.len(), modified, inode: metadata.ino() }
     }
 }
 
@@ -349,15 +349,15 @@ fn list_files(
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        let about = match entry.metadata() {
+        let metadata = match entry.metadata() {
             // It was removed during the listing.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            about => about?,
+            metadata => metadata?,
         };
-        if about.is_dir() {
+        if metadata.is_dir() {
             list_files(&entry.path(), &format!("{prefix}{name}/"), files)?;
-        } else if about.is_file() {
-            files.insert(format!("{prefix}{name}"), FileStamp::of(&about));
+        } else if metadata.is_file() {
+            files.insert(format!("{prefix}{name}"), FileStamp::of(&metadata));
         }
     }
     Ok(())

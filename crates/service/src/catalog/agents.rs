@@ -1,4 +1,5 @@
-//! Agents: a specification that is kept as it was written, and the tools that are attached to it.
+//! Agents: their specifications, stored as they were written, and the tools that are attached to
+//! them.
 
 mod resolve;
 
@@ -26,16 +27,16 @@ use types::{
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// An agent, as its author writes it.
+/// An agent as its author writes it.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentRequest {
-    /// If absent, a new agent is called as its specification says in `name`, and an agent that is
-    /// replaced keeps its own.
+    /// Default: `name` in the specification for a new agent; unchanged for an existing one.
     pub name: Option<String>,
-    /// YAML or JSON as text, or JSON as it is.
+    /// YAML or JSON text in a string, or a JSON object.
     pub specification: SpecificationText,
-    /// Whose rights its code has. Absent: the owner's for a new agent, as it was for another.
+    /// Principal whose privileges the code has. Default: `owner` for a new agent; unchanged for an
+    /// existing one.
     pub run_as: Option<RunAs>,
 }
 
@@ -68,12 +69,12 @@ pub struct AgentRights {
     pub owner: PrincipalId,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_name: Option<String>,
-    /// In words, for the user who enables code execution.
+    /// The rights in a sentence, for the user who enables code execution.
     pub text: String,
 }
 
 impl AgentRequest {
-    /// A request in JSON with the specification as text, from one in which it may be an object.
+    /// The JSON of a request with its specification as a string, even if it was an object.
     pub fn with_specification_as_text(request: &str) -> Result<String, MembersError> {
         specification::as_text(request, "specification")
     }
@@ -94,12 +95,12 @@ impl Service {
     ) -> Result<AgentView, RequestError> {
         self.require_create(caller)?;
         let specification = read_specification(&request.specification.0).await?;
-        let unnamed =
+        let name_missing =
             || invalid_field("/name", "a new agent requires a name, here or in its specification");
-        let named = specification.named();
-        let name = request.name.or(specification.name).ok_or_else(unnamed)?;
+        let references = specification.references();
+        let name = request.name.or(specification.name).ok_or_else(name_missing)?;
         names::check_name("/name", &name)?;
-        self.check_references(caller, &named, &[])?;
+        self.check_references(caller, &references, &[])?;
         let now = Utc::now();
         let agent = Agent {
             id: AgentId::new(Uuid::now_v7()),
@@ -115,16 +116,16 @@ impl Service {
         let object = ObjectRef::Agent(agent.id);
         let grant = caller.ownership_grant(object, now);
         let entry = caller.audit_entry("agent.create", object, &agent.name);
-        let (workspace, kept) = (caller.workspace, agent.clone());
+        let (workspace, row) = (caller.workspace, agent.clone());
         let written = self.db.write(move |tx| {
-            if let Some(refused) = missing_reference(tx, workspace, &named)? {
-                return Ok(Err(refused));
+            if let Some(error) = missing_reference(tx, workspace, &references)? {
+                return Ok(Err(error));
             }
             if tx.count_agents(workspace)? >= AGENTS_MAX {
                 return Ok(Err(too_many("agents", AGENTS_MAX)));
             }
-            tx.insert_agent(workspace, &kept)?;
-            tx.replace_agent_references(workspace, kept.id, &referenced_objects(&named))?;
+            tx.insert_agent(workspace, &row)?;
+            tx.replace_agent_references(workspace, row.id, &referenced_objects(&references))?;
             tx.insert_grant(workspace, &grant)?;
             tx.append_audit_entry(&entry)?;
             Ok(Ok(()))
@@ -133,7 +134,7 @@ impl Service {
         self.agent_view(caller.workspace, agent).await
     }
 
-    /// Newest first.
+    /// Agents that the caller may see, newest first.
     pub async fn agents(
         &self,
         caller: &Caller,
@@ -151,14 +152,15 @@ impl Service {
         self.agent_view(caller.workspace, agent).await
     }
 
-    /// Nothing is left of the specification that it had.
+    /// Replaces an agent, with nothing of its previous specification.
     pub async fn replace_agent(
         &self,
         caller: &Caller,
         id: AgentId,
         request: AgentRequest,
     ) -> Result<AgentView, RequestError> {
-        // Again if another request has changed it in between: a name is not lost to a run_as.
+        // Repeated if another request has changed the agent meanwhile, so that neither change is
+        // lost.
         loop {
             let before = self.modifiable_agent(caller, id)?;
             let object = ObjectRef::Agent(id);
@@ -185,16 +187,20 @@ impl Service {
             if owns.is_none() {
                 self.check_added_access(caller, &before, &specification).await?;
             }
-            let named = specification.named();
+            let references = specification.references();
             let entry = caller.audit_entry("agent.replace", object, &agent.name);
-            let (workspace, kept) = (caller.workspace, agent.clone());
+            let (workspace, row) = (caller.workspace, agent.clone());
             let written = self.db.write(move |tx| {
-                if let Some(refused) = missing_reference(tx, workspace, &named)? {
-                    return Ok(Err(refused));
+                if let Some(error) = missing_reference(tx, workspace, &references)? {
+                    return Ok(Err(error));
                 }
-                let replaced = replace_agent(tx, workspace, &kept, before.updated_at, &entry)?;
+                let replaced = replace_agent(tx, workspace, &row, before.updated_at, &entry)?;
                 if replaced {
-                    tx.replace_agent_references(workspace, kept.id, &referenced_objects(&named))?;
+                    tx.replace_agent_references(
+                        workspace,
+                        row.id,
+                        &referenced_objects(&references),
+                    )?;
                 }
                 Ok(Ok(replaced))
             });
@@ -212,11 +218,11 @@ impl Service {
     ) -> Result<(Agent, Specification), RequestError> {
         names::check_name("/name", &agent.name)?;
         let specification = read_specification(&agent.specification).await?;
-        // One that cannot be read any more has nothing that could be kept.
-        let had = read_specification(&before.specification).await;
-        let had = had.map(|had| had.named()).unwrap_or_default();
+        // A previous specification that this version cannot read names nothing.
+        let previous = read_specification(&before.specification).await;
+        let previous = previous.map(|previous| previous.references()).unwrap_or_default();
         let workspace = caller.workspace;
-        self.check_references(caller, &specification.named(), &had)?;
+        self.check_references(caller, &specification.references(), &previous)?;
         let bindings = self.db.read(|rows| rows.tool_bindings(workspace, agent.id))?;
         match bindings.iter().find(|binding| specification.has_tool(&binding.tool_name)) {
             Some(binding) => Err(tool_name_taken(&binding.tool_name, &agent.name)),
@@ -227,52 +233,56 @@ impl Service {
         }
     }
 
-    /// What is named must be there, and what was not named before (`had`) must be the caller's to use:
-    /// an object that an agent names is not deleted. One that the caller cannot see is told as one that
-    /// is not there, so that a caller cannot find objects of others by their names.
+    /// Checks that every named object exists, and that the caller may use each one that the
+    /// previous specification did not name: an object cannot be deleted while an agent names it. An
+    /// object that the caller cannot see is reported as missing, so that callers cannot find
+    /// objects of others by their names.
     fn check_references(
         &self,
         caller: &Caller,
-        named: &[NamedObject],
-        had: &[NamedObject],
+        references: &[NamedObject],
+        previous: &[NamedObject],
     ) -> Result<(), RequestError> {
         let workspace = caller.workspace;
-        for it in named {
-            let found = self.db.read(|rows| referenced_object(rows, workspace, it))?;
-            let object = found.ok_or_else(|| no_such_reference(it))?;
-            let is_new = !had.iter().any(|had| had.is_same_use(it));
-            if is_new && self.permit(workspace, &caller.principal, it.privilege, object)?.is_none()
+        for reference in references {
+            let found = self.db.read(|rows| referenced_object(rows, workspace, reference))?;
+            let object = found.ok_or_else(|| no_such_reference(reference))?;
+            let is_new = !previous.iter().any(|previous| previous.is_same_use(reference));
+            if is_new
+                && self.permit(workspace, &caller.principal, reference.privilege, object)?.is_none()
             {
                 return Err(match self.can_see(caller, object)? {
-                    true => missing_privilege(it.privilege, object),
-                    false => no_such_reference(it),
+                    true => missing_privilege(reference.privilege, object),
+                    false => no_such_reference(reference),
                 });
             }
         }
         Ok(())
     }
 
-    /// A caller who does not own an agent may add to its specification only what they may use: its
-    /// code may run with the rights of others.
+    /// A caller that does not own an agent can add only what the caller itself may use, because the
+    /// code of the agent can run with the rights of others.
     async fn check_added_access(
         &self,
         caller: &Caller,
         before: &Agent,
         specification: &Specification,
     ) -> Result<(), RequestError> {
-        // One that cannot be read any more has nothing that could be kept.
-        let (had, had_of_tools) = match read_specification(&before.specification).await {
-            Ok(had) => (had.section.clone(), had.integrations_of_tools()),
+        // A previous specification that this version cannot read grants nothing.
+        let (previous, previous_of_tools) = match read_specification(&before.specification).await {
+            Ok(previous) => (previous.section.clone(), previous.integrations_of_tools()),
             Err(_) => Default::default(),
         };
         let (workspace, section) = (caller.workspace, &specification.section);
-        let added = section.integrations.iter().filter(|name| !had.integrations.contains(name));
+        let added =
+            section.integrations.iter().filter(|name| !previous.integrations.contains(name));
         let of_tools = specification.integrations_of_tools();
-        let of_tools = of_tools.iter().filter(|name| !had_of_tools.contains(name));
+        let of_tools = of_tools.iter().filter(|name| !previous_of_tools.contains(name));
         let added: Vec<String> = added.chain(of_tools).cloned().collect();
-        let who = (&caller.principal, "the principal who changed the agent without owning it");
-        self.check_integrations(workspace, who, &added)?;
-        for grant in section.volumes.iter().filter(|grant| !had.volumes.contains(grant)) {
+        let requester =
+            (&caller.principal, "the principal who changed the agent without owning it");
+        self.check_integrations(workspace, requester, &added)?;
+        for grant in section.volumes.iter().filter(|grant| !previous.volumes.contains(grant)) {
             let found = self.db.read(|rows| rows.volume_by_name(workspace, &grant.name))?;
             let volume = found.ok_or_else(|| not_found("volume", &grant.name))?;
             self.require_privilege(
@@ -281,7 +291,7 @@ impl Service {
                 ObjectRef::Volume(volume.id),
             )?;
         }
-        if section.installs && !had.installs {
+        if section.installs && !previous.installs {
             self.require_privilege(caller, Privilege::Install, ObjectRef::Workspace(workspace))?;
         }
         Ok(())
@@ -333,16 +343,18 @@ impl Service {
         })?;
         let attached: Vec<&str> = tools.iter().map(|binding| &*binding.tool_name).collect();
         let (code_execution, mut warnings) = match read_specification(&agent.specification).await {
-            Ok(read) => (read.code_execution.clone(), read.warnings(&attached)),
-            // It could be read when it was kept, by another version of this server.
-            Err(refused) => {
-                (CodeExecution { enabled: false, missing: vec![refused.error.message] }, Vec::new())
+            Ok(specification) => {
+                (specification.code_execution.clone(), specification.warnings(&attached))
+            }
+            // It was readable when it was stored, by another version of this server.
+            Err(error) => {
+                (CodeExecution { enabled: false, missing: vec![error.error.message] }, Vec::new())
             }
         };
         if agent.run_as == RunAs::Owner
-            && let Err(refused) = self.check_specification_confirmed(workspace, &agent)
+            && let Err(error) = self.check_specification_confirmed(workspace, &agent)
         {
-            warnings.push(refused.error.message);
+            warnings.push(error.error.message);
         }
         let reach = agent_rights(&agent, owner.map(|owner| owner.name));
         Ok(AgentView { agent, tools, code_execution, warnings, reach })
@@ -350,19 +362,20 @@ impl Service {
 }
 
 /// The objects that a specification names, by kind and name.
-fn referenced_objects(named: &[NamedObject]) -> Vec<(&'static str, &str)> {
-    named.iter().map(|it| (it.kind.name(), it.name.as_str())).collect()
+fn referenced_objects(references: &[NamedObject]) -> Vec<(&'static str, &str)> {
+    references.iter().map(|reference| (reference.kind.name(), reference.name.as_str())).collect()
 }
 
-/// A name that does not exist yet would give access to the next principal who takes it.
+/// The error for a missing object. Without it, the next principal that creates an object of that
+/// name would decide what the agent uses.
 fn missing_reference(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
-    named: &[NamedObject],
+    references: &[NamedObject],
 ) -> Result<Option<RequestError>, DatabaseError> {
-    for it in named {
-        if referenced_object(rows, workspace, it)?.is_none() {
-            return Ok(Some(no_such_reference(it)));
+    for reference in references {
+        if referenced_object(rows, workspace, reference)?.is_none() {
+            return Ok(Some(no_such_reference(reference)));
         }
     }
     Ok(None)
@@ -383,7 +396,7 @@ fn referenced_object(
     })
 }
 
-/// Also for one that the caller cannot see.
+/// The same error for an object that does not exist and for one that the caller cannot see.
 fn no_such_reference(NamedObject { kind, name, path, .. }: &NamedObject) -> RequestError {
     let kind = kind.name();
     let message = format!(
@@ -392,7 +405,7 @@ fn no_such_reference(NamedObject { kind, name, path, .. }: &NamedObject) -> Requ
     invalid_field(path, message)
 }
 
-/// Away from the threads that serve, as the code of tools is.
+/// Reads a specification on a thread that serves no requests.
 pub(crate) async fn read_specification(text: &str) -> Result<Specification, RequestError> {
     let text = text.to_owned();
     run_blocking(move || specification::parse_specification(&text)).await?
@@ -410,7 +423,7 @@ fn agent_rights(agent: &Agent, owner_name: Option<String>) -> AgentRights {
     AgentRights { owner: agent.owner, owner_name, text }
 }
 
-/// False if it is no longer the one that was changed.
+/// False if the agent was changed since `before`.
 fn replace_agent(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
@@ -418,8 +431,8 @@ fn replace_agent(
     before: DateTime<Utc>,
     entry: &NewAuditEntry,
 ) -> Result<bool, DatabaseError> {
-    let now = tx.agent(workspace, agent.id)?;
-    if now.is_none_or(|now| now.updated_at != before) {
+    let current = tx.agent(workspace, agent.id)?;
+    if current.is_none_or(|current| current.updated_at != before) {
         return Ok(false);
     }
     tx.update_agent(workspace, agent)?;

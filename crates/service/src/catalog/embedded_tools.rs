@@ -1,5 +1,5 @@
-//! Tools that stand in the specification of an agent. They belong to the agent alone: they come
-//! and go with its specification, and are called through it alone.
+//! Tools whose code is part of an agent's specification. They exist as long as the specification
+//! has them, and can be called only through the agent.
 
 use crate::catalog::agents;
 use crate::catalog::specification::EmbeddedTool;
@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use types::{Agent, AgentId, Tool, ToolId, WorkspaceId};
 use uuid::Uuid;
 
-/// The same as long as the tool is called the same: a question that is open is about it.
+/// The id of an embedded tool. It depends on the agent and the name only, so that pending approvals
+/// of the tool stay valid.
 pub(crate) fn embedded_tool_id(agent: AgentId, name: &str) -> ToolId {
     let digest = Sha256::digest([agent.uuid().as_bytes(), name.as_bytes()].concat());
     let mut bytes = [0; 16];
@@ -20,7 +21,7 @@ pub(crate) fn embedded_tool_id(agent: AgentId, name: &str) -> ToolId {
 }
 
 impl Service {
-    /// The tool with this id in the specification as it is now.
+    /// The tool with this id in the current specification.
     pub(crate) async fn embedded_tool(
         &self,
         workspace: WorkspaceId,
@@ -34,7 +35,7 @@ impl Service {
         Ok(found.map(|found| self.materialize_embedded_tool(workspace, agent, found)))
     }
 
-    /// The tool, in the form of a stored one.
+    /// Converts an embedded tool to the form of a stored one.
     pub(crate) fn materialize_embedded_tool(
         &self,
         workspace: WorkspaceId,

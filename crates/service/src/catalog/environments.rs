@@ -1,7 +1,7 @@
-//! Environments: callers who may run code see them, and the operator manages them.
+//! Environments: principals that may run code see them, and the operator manages them.
 //!
-//! They are those of the server and not of a workspace. What is asked for from outside names packages
-//! and versions, and never a place on the machine of the server.
+//! Environments belong to the server and not to a workspace. A request names packages and versions,
+//! and never a path on the server.
 
 use crate::catalog::functions::ENVIRONMENT_PREFIX;
 use crate::error::{RequestError, invalid_field};
@@ -24,17 +24,18 @@ pub struct EnvironmentRequest {
     pub requirements: Option<String>,
     /// A Python script with a block `# /// script` (PEP 723), which is not run.
     pub script: Option<String>,
-    /// The version of Python, as `3.12`; otherwise the newest that the server has and the text allows.
+    /// The version of Python, such as `3.12`; default: the newest one on the server that the
+    /// packages allow.
     pub python: Option<String>,
     /// The exact packages with their hashes, in requirements format; resolved now if absent.
     pub lock: Option<String>,
 }
 
-/// An environment that is being made.
+/// An environment that is being built.
 #[derive(Debug)]
 pub struct EnvironmentBuild {
     pub name: String,
-    /// Whether there was none of that name.
+    /// Whether no environment had this name.
     pub new: bool,
     task: tokio::task::JoinHandle<Result<Environment, Error>>,
 }
@@ -43,7 +44,7 @@ impl EnvironmentBuild {
     /// Waits for the build, which continues if the caller does not wait.
     pub async fn wait(self) -> Result<Environment, RequestError> {
         match self.task.await {
-            Ok(done) => Ok(done?),
+            Ok(environment) => Ok(environment?),
             Err(error) => Err(Error::new(ErrorCode::SandboxUnreachable, error.to_string()).into()),
         }
     }
@@ -101,7 +102,7 @@ impl Service {
         Ok(run_blocking(move || engine.environment(&name)).await??)
     }
 
-    /// Starts to build an environment, or to rebuild it.
+    /// Starts to build or rebuild an environment.
     pub async fn put_environment(
         &self,
         caller: &Caller,
@@ -109,12 +110,12 @@ impl Service {
         request: EnvironmentRequest,
     ) -> Result<EnvironmentBuild, RequestError> {
         self.require_operator(caller)?;
-        let order = request.into_build_request(name)?;
+        let build_request = request.into_build_request(name)?;
         let new = self.engine.check_environment(name).is_err();
         let entry = caller.audit_entry("environment.put", format!("environment {name}"), "");
         self.db.write(move |tx| tx.append_audit_entry(&entry)).await?;
-        let done = tokio::spawn(self.engine.add_environment(order, |_| {}));
-        Ok(EnvironmentBuild { name: name.to_owned(), new, task: done })
+        let build = tokio::spawn(self.engine.add_environment(build_request, |_| {}));
+        Ok(EnvironmentBuild { name: name.to_owned(), new, task: build })
     }
 
     pub async fn remove_environment(
@@ -144,13 +145,13 @@ impl Service {
     }
 }
 
-/// Refuses code that is to run in an environment of functions without being one.
+/// Rejects an environment of functions for other code.
 pub(crate) fn check_not_function_environment(name: &str) -> Result<(), RequestError> {
     if is_function_environment(name) { Err(unknown_environment(name).into()) } else { Ok(()) }
 }
 
-/// Whether an environment was made for functions. Their packages are a matter of the workspace that
-/// deployed them: no caller can name such an environment, and only the operator sees it.
+/// Whether an environment was built for functions. Its packages are private to the workspace that
+/// deployed them: requests cannot name such an environment, and only the operator sees it.
 fn is_function_environment(name: &str) -> bool {
     name.starts_with(ENVIRONMENT_PREFIX)
 }

@@ -1,6 +1,6 @@
-//! Explains the access of a call: the same checks as for a call, with their results in words.
+//! Explains the access of a call, with the same checks as for a call.
 //!
-//! Nothing runs and nothing is written. What is said here must be what a call would find.
+//! It runs nothing and writes nothing. The explanation must agree with the outcome of a real call.
 
 use crate::catalog::agents;
 use crate::catalog::tool_definition::ToolContract;
@@ -66,10 +66,10 @@ pub struct Explanation {
 /// The caller and the target of the explained call.
 struct ExplainedCall {
     workspace: WorkspaceId,
-    who: Principal,
+    requester: Principal,
     tool: Option<Tool>,
     agent: Option<Agent>,
-    /// Of the agent.
+    /// The tools attached to the agent.
     bindings: Vec<ToolBinding>,
     /// The principal whose rights the code would have.
     run_as: Principal,
@@ -90,26 +90,28 @@ impl Service {
         if query.tool.is_none() && query.agent.is_none() {
             return Err(invalid_field("query/tool", "is required: pass a tool, an agent, or both"));
         }
-        let question = self.explained_call(caller, query)?;
-        let mut findings = self.findings(&question)?;
-        findings.missing.extend(question.missing_for_code_execution().await);
-        let limits = LimitsRequest::default().resolve(&self.limit_caps(question.workspace)?)?;
-        let named = self.egress_integrations(&question).await?;
-        findings.missing.extend(self.denied_integrations(&question, &named)?);
-        let (workspace, run_as) = (question.workspace, &question.run_as);
-        let author = question.author();
-        let (integrations, off) =
-            self.integrations_granted_to_both(workspace, run_as, author, &named)?;
-        let off = off.iter().map(|it| format!("integration {} is disabled", it.name));
-        let notes = off.collect();
-        let network = self.reachable_hosts(&question, &integrations)?;
-        let secrets = self.readable_secrets(caller, &question, &integrations)?;
-        let answer = question.into_explanation(findings, self.environment_or_default(None), limits);
-        Ok(Explanation { network, secrets, notes, ..answer })
+        let call = self.explained_call(caller, query)?;
+        let mut findings = self.findings(&call)?;
+        findings.missing.extend(call.missing_for_code_execution().await);
+        let limits = LimitsRequest::default().resolve(&self.limit_caps(call.workspace)?)?;
+        let names = self.egress_integrations(&call).await?;
+        findings.missing.extend(self.denied_integrations(&call, &names)?);
+        let (workspace, run_as) = (call.workspace, &call.run_as);
+        let author = call.author();
+        let (integrations, disabled) =
+            self.integrations_granted_to_both(workspace, run_as, author, &names)?;
+        let disabled = disabled.iter().map(|it| format!("integration {} is disabled", it.name));
+        let notes = disabled.collect();
+        let network = self.reachable_hosts(&call, &integrations)?;
+        let secrets = self.readable_secrets(caller, &call, &integrations)?;
+        let explanation =
+            call.into_explanation(findings, self.environment_or_default(None), limits);
+        Ok(Explanation { network, secrets, notes, ..explanation })
     }
 
-    /// The caller and the target of the explained call. Each look-up comes after those that would hide it: an error reveals nothing
-    /// whether an agent or a tool that they do not see, or a principal that they may not ask about, exists.
+    /// Resolves the caller and the target of the explained call. Each object is looked up after
+    /// those that it depends on, so that an error never reveals whether an agent or tool exists
+    /// that the caller cannot see, or a principal that the caller may not ask about.
     fn explained_call(
         &self,
         caller: &Caller,
@@ -122,24 +124,24 @@ impl Service {
             None => Vec::new(),
         };
         let tool = query.tool.map(|id| self.explained_tool(caller, id, &bindings)).transpose()?;
-        let who = query.principal.unwrap_or_else(|| caller.id());
-        if who != caller.id() {
+        let requester = query.principal.unwrap_or_else(|| caller.id());
+        if requester != caller.id() {
             let tool = tool.as_ref().map(|tool| ObjectRef::Tool(tool.id));
             let agent = agent.as_ref().map(|agent| ObjectRef::Agent(agent.id));
             for object in tool.into_iter().chain(agent) {
                 self.require_privilege(caller, Privilege::Ownership, object)?;
             }
         }
-        let who = self.find_principal(workspace, who)?;
+        let requester = self.find_principal(workspace, requester)?;
         let run_as = match &agent {
-            Some(agent) => self.nominal_principal(workspace, &who, agent)?,
-            None => who.clone(),
+            Some(agent) => self.nominal_principal(workspace, &requester, agent)?,
+            None => requester.clone(),
         };
-        Ok(ExplainedCall { workspace, who, tool, agent, bindings, run_as })
+        Ok(ExplainedCall { workspace, requester, tool, agent, bindings, run_as })
     }
 
-    /// A caller learns nothing about a tool that they may not see. A caller who may see an agent sees the tools that
-    /// are attached to it.
+    /// The tool of the call. A tool that the caller cannot see is reported as missing, but a caller
+    /// that sees an agent also sees its attached tools.
     fn explained_tool(
         &self,
         caller: &Caller,
@@ -164,50 +166,48 @@ impl Service {
         found.ok_or_else(|| not_found("principal", id))
     }
 
-    /// The principal that code of an agent runs as, also if its owner has not confirmed it.
+    /// The principal that code of an agent runs as, even if its owner has not confirmed the
+    /// specification.
     fn nominal_principal(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        requester: &Principal,
         agent: &Agent,
     ) -> Result<Principal, RequestError> {
         match agent.run_as {
-            RunAs::Caller => Ok(who.clone()),
+            RunAs::Caller => Ok(requester.clone()),
             RunAs::Owner => self.find_principal(workspace, agent.owner),
         }
     }
 
-    fn findings(&self, question: &ExplainedCall) -> Result<GrantFindings, RequestError> {
+    fn findings(&self, call: &ExplainedCall) -> Result<GrantFindings, RequestError> {
         let mut findings = GrantFindings::default();
-        if let Some(agent) = &question.agent {
+        if let Some(agent) = &call.agent {
             let object = ObjectRef::Agent(agent.id);
-            self.check_usage(question.workspace, &question.who, object, &mut findings)?;
+            self.check_usage(call.workspace, &call.requester, object, &mut findings)?;
             if agent.run_as == RunAs::Owner
-                && let Err(refused) = self.check_specification_confirmed(question.workspace, agent)
+                && let Err(error) = self.check_specification_confirmed(call.workspace, agent)
             {
-                findings.missing.push(refused.error.message);
+                findings.missing.push(error.error.message);
             }
         }
-        match &question.tool {
+        match &call.tool {
             Some(tool) => {
                 let object = ObjectRef::Tool(tool.id);
-                self.check_usage(question.workspace, &question.run_as, object, &mut findings)?;
+                self.check_usage(call.workspace, &call.run_as, object, &mut findings)?;
             }
-            None => findings.because.extend(self.usable_tools(question)?),
+            None => findings.because.extend(self.usable_tools(call)?),
         }
-        findings.missing.extend(question.not_attached());
-        findings.missing.extend(question.denied_by_action());
+        findings.missing.extend(call.not_attached());
+        findings.missing.extend(call.denied_by_action());
         Ok(findings)
     }
 
-    /// The integrations that the code could leave by.
-    async fn egress_integrations(
-        &self,
-        question: &ExplainedCall,
-    ) -> Result<Vec<String>, RequestError> {
-        Ok(match (&question.tool, &question.agent) {
+    /// The integrations that the code would use.
+    async fn egress_integrations(&self, call: &ExplainedCall) -> Result<Vec<String>, RequestError> {
+        Ok(match (&call.tool, &call.agent) {
             (Some(tool), _) => {
-                let (_, contract) = self.checked_tool(question.workspace, tool.id).await?;
+                let (_, contract) = self.checked_tool(call.workspace, tool.id).await?;
                 let ToolContract::Python(checked) = contract else { return Ok(Vec::new()) };
                 network::tool_integrations(&checked)
             }
@@ -219,103 +219,104 @@ impl Service {
         })
     }
 
-    /// Why a call would be refused that has to leave by these.
+    /// The reasons why a call that uses these integrations would be refused.
     fn denied_integrations(
         &self,
-        question: &ExplainedCall,
-        named: &[String],
+        call: &ExplainedCall,
+        names: &[String],
     ) -> Result<Vec<String>, RequestError> {
-        let owner =
-            question.tool.as_ref().map(|tool| self.find_principal(question.workspace, tool.owner));
+        let owner = call.tool.as_ref().map(|tool| self.find_principal(call.workspace, tool.owner));
         let owner = owner.transpose()?;
-        let author = question.author().principal();
+        let author = call.author().principal();
         let author =
-            author.map(|author| self.author_principal(question.workspace, author)).transpose()?;
-        let mut needed = vec![(&question.run_as, "the principal that this code runs as")];
-        needed.extend(owner.as_ref().map(|owner| (owner, "the owner of the tool")));
-        let is_new = |author: &&Principal| needed.iter().all(|(who, _)| who.id != author.id);
+            author.map(|author| self.author_principal(call.workspace, author)).transpose()?;
+        let mut required = vec![(&call.run_as, "the principal that this code runs as")];
+        required.extend(owner.as_ref().map(|owner| (owner, "the owner of the tool")));
+        let is_new =
+            |author: &&Principal| required.iter().all(|(principal, _)| principal.id != author.id);
         let author = author.as_ref().filter(is_new);
-        needed.extend(author.map(|author| (author, "the author of this code")));
-        let mut closed = Vec::new();
-        for who in needed {
-            match self.check_integrations(question.workspace, who, named) {
+        required.extend(author.map(|author| (author, "the author of this code")));
+        let mut messages = Vec::new();
+        for principal in required {
+            match self.check_integrations(call.workspace, principal, names) {
                 Ok(()) => {}
                 Err(RequestError { error, .. }) if error.code != ErrorCode::DatabaseUnavailable => {
-                    closed.push(error.message);
+                    messages.push(error.message);
                 }
-                Err(refused) => return Err(refused),
+                Err(error) => return Err(error),
             }
         }
-        Ok(closed)
+        Ok(messages)
     }
 
-    /// The hosts that the code could reach at this moment.
+    /// The hosts that the code could reach now.
     fn reachable_hosts(
         &self,
-        question: &ExplainedCall,
+        call: &ExplainedCall,
         integrations: &[Integration],
     ) -> Result<Vec<String>, RequestError> {
-        let openings = self.integration_rules(question.workspace, integrations)?;
-        let values = openings.iter().flat_map(|opening| &opening.values).map(ToString::to_string);
+        let rules = self.integration_rules(call.workspace, integrations)?;
+        let values = rules.iter().flat_map(|rule| &rule.values).map(ToString::to_string);
         let mut reached: Vec<String> = values.collect();
-        let borrower = question.secret_consumer(integrations);
-        for secret in self.usable_secrets(borrower)? {
+        let consumer = call.secret_consumer(integrations);
+        for secret in self.usable_secrets(consumer)? {
             let target = secrets::injection_target(&secret.inject);
             if let Some(target) = target
-                && self.opens_host(borrower.workspace, borrower.caller, &secret)?
+                && self.opens_host(consumer.workspace, consumer.caller, &secret)?
             {
                 reached.push(target.origin());
             }
         }
-        let mut told = HashSet::new();
-        reached.retain(|place| told.insert(place.clone()));
+        let mut seen = HashSet::new();
+        reached.retain(|host| seen.insert(host.clone()));
         Ok(reached)
     }
 
-    /// The secrets whose values the code has at this moment. A personal secret is shown only to its owner.
+    /// The secrets whose values the code could read now. A personal secret is shown only to its
+    /// owner.
     fn readable_secrets(
         &self,
         caller: &Caller,
-        question: &ExplainedCall,
+        call: &ExplainedCall,
         integrations: &[Integration],
     ) -> Result<Vec<String>, RequestError> {
         let of_all = |secret: &Secret| secret.scope == SecretScope::Workspace;
-        let usable = self.usable_secrets(question.secret_consumer(integrations))?.into_iter();
+        let usable = self.usable_secrets(call.secret_consumer(integrations))?.into_iter();
         let exposed = usable.filter(|it| it.exposed && (of_all(it) || it.owner == caller.id()));
-        let of_tool = question.tool.iter().flat_map(tool_variables::variable_names);
+        let of_tool = call.tool.iter().flat_map(tool_variables::variable_names);
         Ok(exposed.map(|secret| secret.name).chain(of_tool).collect())
     }
 
-    /// Why the code of an agent could use each of its tools that it could use.
-    fn usable_tools(&self, question: &ExplainedCall) -> Result<Vec<String>, RequestError> {
+    /// For each tool that the code of an agent could call, the grant that allows it.
+    fn usable_tools(&self, call: &ExplainedCall) -> Result<Vec<String>, RequestError> {
         let mut findings = GrantFindings::default();
-        for binding in &question.bindings {
+        for binding in &call.bindings {
             let object = ObjectRef::Tool(binding.tool_id);
-            self.check_usage(question.workspace, &question.run_as, object, &mut findings)?;
+            self.check_usage(call.workspace, &call.run_as, object, &mut findings)?;
         }
         Ok(findings.because)
     }
 
-    /// Whether a principal may use an object, and by which grant.
+    /// Records whether a principal has USAGE on an object, and by which grant.
     fn check_usage(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        principal: &Principal,
         object: ObjectRef,
         findings: &mut GrantFindings,
     ) -> Result<(), RequestError> {
-        let Some(permit) = self.permit(workspace, who, Privilege::Usage, object)? else {
-            findings.missing.push(format!("{} needs USAGE on {object}", who.name));
+        let Some(permit) = self.permit(workspace, principal, Privilege::Usage, object)? else {
+            findings.missing.push(format!("{} needs USAGE on {object}", principal.name));
             return Ok(());
         };
         let grant = permit.grant;
-        let holder = match grant.principal == who.id {
-            true => who.name.clone(),
+        let holder = match grant.principal == principal.id {
+            true => principal.name.clone(),
             false => format!("the role {}", self.find_principal(workspace, grant.principal)?.name),
         };
         findings.because.push(format!(
             "{} has USAGE on {object}: grant {} gives {} on {} to {holder}",
-            who.name, grant.id, grant.privilege, grant.object
+            principal.name, grant.id, grant.privilege, grant.object
         ));
         Ok(())
     }
@@ -323,9 +324,9 @@ impl Service {
 
 impl ExplainedCall {
     fn secret_consumer<'a>(&'a self, integrations: &'a [Integration]) -> SecretConsumer<'a> {
-        let Self { workspace, run_as, who, .. } = self;
+        let Self { workspace, run_as, requester, .. } = self;
         let author = self.author();
-        SecretConsumer { workspace: *workspace, run_as, caller: who.id, author, integrations }
+        SecretConsumer { workspace: *workspace, run_as, caller: requester.id, author, integrations }
     }
 
     fn author(&self) -> CodeAuthor {
@@ -335,7 +336,9 @@ impl ExplainedCall {
                 by: tool.author,
                 has_values: !tool_variables::variable_names(tool).is_empty(),
             },
-            None => CodeAuthor::Other { by: of_agent.unwrap_or(self.who.id), has_values: false },
+            None => {
+                CodeAuthor::Other { by: of_agent.unwrap_or(self.requester.id), has_values: false }
+            }
         }
     }
 
@@ -361,26 +364,27 @@ impl ExplainedCall {
         denied.then(|| "the approval action must not be deny".to_owned())
     }
 
-    /// The reason why an agent may not run its own code, if the call is about that.
+    /// The reasons why an agent may not run code, if the call is about its own code.
     async fn missing_for_code_execution(&self) -> Vec<String> {
         let Some(agent) = self.agent.as_ref().filter(|_| self.tool.is_none()) else {
             return Vec::new();
         };
         match agents::read_specification(&agent.specification).await {
             Ok(read) => read.code_execution.missing,
-            Err(refused) => vec![refused.error.message],
+            Err(error) => vec![error.error.message],
         }
     }
 
     fn into_explanation(
         self,
         findings: GrantFindings,
-        usual: String,
+        default_environment: String,
         limits: Limits,
     ) -> Explanation {
         let allowed = findings.missing.is_empty();
         let approval = self.approval();
-        let environment = self.tool.as_ref().map_or(usual, |tool| tool.environment.clone());
+        let environment =
+            self.tool.as_ref().map_or(default_environment, |tool| tool.environment.clone());
         let steps = match allowed {
             true => self.steps(approval, &environment),
             false => vec!["the call is refused, and no sandbox is created".to_owned()],
@@ -402,14 +406,14 @@ impl ExplainedCall {
     }
 
     fn steps(&self, approval: ApprovalAction, environment: &str) -> Vec<String> {
-        let who = &self.who.name;
-        let mut steps = vec![format!("the grants of {who} are checked again")];
+        let requester = &self.requester.name;
+        let mut steps = vec![format!("the grants of {requester} are checked again")];
         if let Some(tool) = &self.tool {
             steps.push(format!("the arguments are checked against the contract of {}", tool.name));
         }
         if approval == ApprovalAction::Review {
             steps.push(format!(
-                "a principal other than {who} must approve exactly this call before it runs"
+                "a principal other than {requester} must approve exactly this call before it runs"
             ));
         }
         steps.push(format!("a sandbox of the environment {environment} is created"));

@@ -1,7 +1,9 @@
-//! Functions: code that is deployed apart from agents, with packages, memory and time of its own.
+//! Functions: code that is deployed independently of agents, with its own packages, memory and time
+//! limit.
 //!
-//! The serving deployment is replaced as a whole and only by one that is ready: a deployment that fails leaves
-//! what was there before. An environment that was made for functions goes with the last of them.
+//! A new deployment replaces the current one as a whole, and only once it is ready: if it fails,
+//! the current one stays in use. An environment that was built for functions is removed with the
+//! last function that uses it.
 
 mod calls;
 mod deployment;
@@ -26,7 +28,7 @@ use types::{
     Privilege, WorkspaceId,
 };
 
-/// The deployment that a call runs, at one moment.
+/// The deployment that a call runs.
 #[derive(Debug)]
 pub(crate) struct DeployedFunction {
     pub(crate) id: FunctionId,
@@ -39,7 +41,7 @@ pub(crate) struct DeployedFunction {
 }
 
 impl Service {
-    /// Newest first.
+    /// Functions that the caller may see, newest first.
     pub async fn functions(
         &self,
         caller: &Caller,
@@ -68,7 +70,7 @@ impl Service {
         Function { progress: environment.and_then(|it| it.progress), ..function }
     }
 
-    /// Calls that run are seen through. Refused while a tool calls it.
+    /// Deletes a function that no tool calls. Running calls continue.
     pub async fn delete_function(
         self: &Arc<Self>,
         caller: &Caller,
@@ -87,7 +89,7 @@ impl Service {
                     let users: Vec<_> = users.collect();
                     return Ok(Err(in_use(&format!("function {name:?}"), &users)));
                 }
-                // The current state: it may have been deployed again since.
+                // Read again: the function may have been deployed meanwhile.
                 let last = tx.function(workspace, id)?;
                 tx.delete_function(workspace, id)?;
                 tx.delete_grants_on(workspace, object)?;
@@ -102,19 +104,20 @@ impl Service {
         .await
     }
 
-    /// The function that a tool names as `externalId`, if the caller may see it and it is deployed.
+    /// Checks the function that a tool names in `externalId`: the caller must see it, and it must
+    /// be deployed.
     pub(crate) fn check_function(&self, caller: &Caller, name: &str) -> Result<(), Error> {
-        let unavailable = |refused: RequestError| *refused.error;
+        let unboxed = |error: RequestError| *error.error;
         let found = self.db.read(|rows| rows.function_by_name(caller.workspace, name));
-        let found = found.map_err(|error| unavailable(error.into()))?;
+        let found = found.map_err(|error| unboxed(error.into()))?;
         let function = found.ok_or_else(|| no_function_error(name))?;
-        if !self.can_see(caller, ObjectRef::Function(function.id)).map_err(unavailable)? {
+        if !self.can_see(caller, ObjectRef::Function(function.id)).map_err(unboxed)? {
             return Err(no_function_error(name));
         }
         if function.deployed.is_none() { Err(not_deployed_error(&function)) } else { Ok(()) }
     }
 
-    /// The function that a tool calls, for the principal that it runs as.
+    /// The function that a tool calls, for the principal that the tool runs as.
     pub(crate) async fn function_named(
         &self,
         workspace: WorkspaceId,
@@ -126,15 +129,15 @@ impl Service {
         self.usable_function(workspace, run_as, function.id).await
     }
 
-    /// The serving deployment, for a principal who may use it.
+    /// The current deployment, for a principal that may use it.
     pub(crate) async fn usable_function(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        principal: &Principal,
         id: FunctionId,
     ) -> Result<Arc<DeployedFunction>, RequestError> {
         let object = ObjectRef::Function(id);
-        if self.permit(workspace, who, Privilege::Usage, object)?.is_none() {
+        if self.permit(workspace, principal, Privilege::Usage, object)?.is_none() {
             return Err(missing_privilege(Privilege::Usage, object));
         }
         let read = move |rows: &db::Reader<'_>| rows.deployed_function(workspace, id);
@@ -143,17 +146,17 @@ impl Service {
             let function = found.ok_or_else(|| not_found("function", id))?;
             return Err(not_deployed_error(&function).into());
         };
-        let lost = not_deployed_error(&function);
-        let Some(deployment) = function.deployed else { return Err(lost.into()) };
+        let not_deployed = not_deployed_error(&function);
+        let Some(deployment) = function.deployed else { return Err(not_deployed.into()) };
         let lock = self.engine.lock_of(&deployment.environment).map_err(|error| {
             let message = format!("function {:?} cannot run: {}", function.name, error.message);
             Error::new(ErrorCode::ToolUnavailable, message).hint("deploy it again")
         })?;
-        let most = self.config.tool_bytes_max;
+        let input_bytes_max = self.config.tool_bytes_max;
         let read = move || {
-            let files = FunctionFiles::from_bytes(&source).ok_or(lost)?;
+            let files = FunctionFiles::from_bytes(&source).ok_or(not_deployed)?;
             let mut handler = files.handler()?;
-            handler.input_bytes_max = most;
+            handler.input_bytes_max = input_bytes_max;
             Ok::<_, RequestError>((files, handler))
         };
         let (files, handler) = run_blocking(read).await??;
@@ -171,11 +174,11 @@ fn not_deployed_error(function: &Function) -> Error {
     let name = &function.name;
     let (message, hint) = match (&function.status, &function.error) {
         (FunctionStatus::Deploying, _) => {
-            (format!("function {name:?} is being deployed"), "try again when it is ready")
+            (format!("function {name:?} is being deployed"), "retry when it is ready")
         }
         (_, Some(error)) => (
             format!("function {name:?} is not deployed: {}", error.message),
-            "fix it and deploy it again",
+            "correct the function and deploy it again",
         ),
         (_, None) => (format!("function {name:?} is not deployed"), "deploy it again"),
     };

@@ -1,8 +1,9 @@
-//! Packages that sessions install: who may, which ones, and what is written down about it.
+//! Packages that code installs in sessions: who may install them, which ones, and their audit
+//! entries.
 //!
-//! Checked for each install, so that a revoked right or a removed key of a specification is
-//! missed at once. What a workspace says of packages is held against everything that would come
-//! along, after versions are chosen and before anything is fetched.
+//! The rights are checked for each install, so that a revoked grant or a changed specification
+//! applies at once. The package policy of the workspace is checked against all packages, including
+//! dependencies, after versions are resolved and before anything is downloaded.
 
 use crate::error::{RequestError, invalid_field};
 use crate::identity::caller::Caller;
@@ -21,10 +22,10 @@ use types::{
     WorkspaceId,
 };
 
-/// Of all three lists together.
+/// Limit for all three lists together.
 const POLICY_NAMES_MAX: usize = 2_000;
 const REPOSITORIES: &str = "artifact_repositories in tool_resources.code_execution";
-/// The names on the platform of the vendor document.
+/// The names that the platform of the vendor document uses.
 const REPOSITORY: &str = "SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY";
 const ROLE: &str = "SNOWFLAKE.PYPI_REPOSITORY_USER";
 
@@ -34,7 +35,7 @@ impl Service {
         Ok(self.db.read(|rows| rows.package_policy(caller.workspace))?)
     }
 
-    /// Holds from the next install on; what is installed stays.
+    /// Applies from the next install on; installed packages stay.
     pub async fn set_package_policy(
         &self,
         caller: &Caller,
@@ -42,21 +43,21 @@ impl Service {
     ) -> Result<PackagePolicy, RequestError> {
         self.require_create(caller)?;
         let policy = normalize_policy(policy)?;
-        let (workspace, kept) = (caller.workspace, policy.clone());
+        let (workspace, row) = (caller.workspace, policy.clone());
         let entry = caller.audit_entry(
             "package.policy",
             ObjectRef::Workspace(workspace),
             describe_policy(&policy),
         );
         let written = move |tx: &Tx<'_>| {
-            tx.set_package_policy(workspace, &kept)?;
+            tx.set_package_policy(workspace, &row)?;
             tx.append_audit_entry(&entry).map(drop)
         };
         self.db.write(written).await?;
         Ok(policy)
     }
 
-    /// Answers requests of code in a session.
+    /// The handler of install requests from code in a session.
     pub(crate) fn installer(
         self: &Arc<Self>,
         workspace: WorkspaceId,
@@ -64,14 +65,14 @@ impl Service {
         session: Option<SandboxId>,
     ) -> Option<InstallHandler> {
         let session = session?;
-        // The engine must not keep alive what it is a part of.
+        // Weak, because the service owns the engine.
         let service = Arc::downgrade(self);
-        Some(InstallHandler::new(move |wanted| {
+        Some(InstallHandler::new(move |request| {
             let service = service.upgrade();
             async move {
                 let service = service
                     .ok_or_else(|| denied("the server is shutting down", "try again later"))?;
-                service.install_packages(workspace, principal, session, wanted).await
+                service.install_packages(workspace, principal, session, request).await
             }
         }))
     }
@@ -81,9 +82,9 @@ impl Service {
         workspace: WorkspaceId,
         principal: PrincipalId,
         session: SandboxId,
-        wanted: InstallRequest,
+        request: InstallRequest,
     ) -> Result<InstallResult, Error> {
-        let agent = self.session_agent(workspace, session).map_err(|refused| *refused.error)?;
+        let agent = self.session_agent(workspace, session).map_err(|error| *error.error)?;
         let agent = agent.ok_or_else(install_denied_error)?;
         self.require_install(workspace, principal, agent).await?;
         let policy = self.db.read(|rows| rows.package_policy(workspace));
@@ -92,11 +93,11 @@ impl Service {
             name: name.clone(),
             version: version.clone(),
         };
-        let chosen = wanted.resolve(policy.pins.iter().map(pin).collect()).await?;
-        let names = chosen.packages().iter().map(|package| &*package.name);
+        let resolved = request.resolve(policy.pins.iter().map(pin).collect()).await?;
+        let names = resolved.packages().iter().map(|package| &*package.name);
         policy::check_install(&policy, names)
-            .map_err(|refused| policy_violation(refused.to_string()))?;
-        let added = chosen.install().await?;
+            .map_err(|error| policy_violation(error.to_string()))?;
+        let added = resolved.install().await?;
         self.write_installed(workspace, principal, session, &added.packages).await?;
         Ok(added)
     }
@@ -110,7 +111,8 @@ impl Service {
         Ok(session.and_then(|session| session.agent))
     }
 
-    /// Names what is missing: the key in the specification, or the right of the principal that its code runs as.
+    /// Checks that the code may install packages. The error names the missing key of the
+    /// specification, or the missing right of the principal that the code runs as.
     async fn require_install(
         &self,
         workspace: WorkspaceId,
@@ -118,28 +120,28 @@ impl Service {
         agent: AgentId,
     ) -> Result<(), Error> {
         let permission = async {
-            let who = self.db.read(|rows| rows.principal(workspace, principal))?;
-            let who = who.ok_or_else(|| {
+            let requester = self.db.read(|rows| rows.principal(workspace, principal))?;
+            let requester = requester.ok_or_else(|| {
                 denied(
                     "the principal who ran this code was deleted, or its key is no longer valid",
                     "send the request again with a valid key",
                 )
             })?;
-            let lender = self.authorize_agent(workspace, &who, agent).await?;
+            let authorized = self.authorize_agent(workspace, &requester, agent).await?;
             let object = ObjectRef::Workspace(workspace);
-            let permit = self.permit(workspace, &lender.run_as, Privilege::Install, object)?;
-            if lender.agent.author != lender.run_as.id {
-                let author = lender.agent.author;
+            let permit = self.permit(workspace, &authorized.run_as, Privilege::Install, object)?;
+            if authorized.agent.author != authorized.run_as.id {
+                let author = authorized.agent.author;
                 self.require_author(workspace, author, Privilege::Install, object)?;
             }
-            Ok::<_, RequestError>((lender, permit))
+            Ok::<_, RequestError>((authorized, permit))
         };
-        let (lender, permit) = permission
+        let (authorized, permit) = permission
             .await
-            .map_err(|refused| Error { code: ErrorCode::PackageDenied, ..*refused.error })?;
+            .map_err(|error| Error { code: ErrorCode::PackageDenied, ..*error.error })?;
         match permit {
-            _ if !lender.section.installs => Err(no_repository_error(&lender)),
-            None => Err(install_not_granted_error(&lender)),
+            _ if !authorized.section.installs => Err(no_repository_error(&authorized)),
+            None => Err(install_not_granted_error(&authorized)),
             Some(_) => Ok(()),
         }
     }
@@ -154,7 +156,7 @@ impl Service {
         if packages.is_empty() {
             return Ok(());
         }
-        let words = packages.iter().map(|it| format!("{} {}", it.name, it.version));
+        let installed = packages.iter().map(|it| format!("{} {}", it.name, it.version));
         let entry = NewAuditEntry {
             at: Utc::now(),
             workspace,
@@ -162,7 +164,7 @@ impl Service {
             key: None,
             action: "package.install".to_owned(),
             object: session.to_string(),
-            detail: words.collect::<Vec<_>>().join(", "),
+            detail: installed.collect::<Vec<_>>().join(", "),
         };
         let written = self.db.write(move |tx| tx.append_audit_entry(&entry).map(drop)).await;
         written.map_err(|error| *RequestError::from(error).error)
@@ -173,7 +175,8 @@ fn denied(message: impl Into<String>, hint: impl Into<String>) -> Error {
     Error::new(ErrorCode::PackageDenied, message).hint(hint)
 }
 
-/// The refusal of a package by the policy of a workspace, for a session or a function.
+/// The error for a package that the policy of the workspace does not allow, in a session or a
+/// function.
 pub(crate) fn policy_violation(message: String) -> Error {
     let hint = "use another package, or ask a principal with MODIFY on the workspace to change the \
                 policy (`belljar package policy`)";
@@ -223,8 +226,8 @@ fn normalize_policy(policy: PackagePolicy) -> Result<PackagePolicy, RequestError
 fn normalize_names(path: &str, names: BTreeSet<String>) -> Result<BTreeSet<String>, RequestError> {
     let name = |(index, name): (usize, String)| {
         let path = format!("{path}/{index}");
-        let read = PackageName::new(&name).map(|name| name.to_string());
-        read.ok_or_else(|| invalid_field(&path, format!("{name:?} is not a valid package name")))
+        let package = PackageName::new(&name).map(|name| name.to_string());
+        package.ok_or_else(|| invalid_field(&path, format!("{name:?} is not a valid package name")))
     };
     names.into_iter().enumerate().map(name).collect()
 }

@@ -1,8 +1,8 @@
-//! Reads the specification of an agent: its tools, and whether it may run code.
+//! Parses the specification of an agent: its tools, its settings, and whether it may run code.
 //!
-//! A pure reading of text that anybody may have written. Its bytes, its depth and what aliases
-//! make of it are bounded, and a key that stands twice is refused, since two readers could each
-//! believe another one of them.
+//! A pure function of untrusted text. Its size, its depth and the expansion of its aliases are
+//! bounded. A duplicate key is an error, because two parsers could each use another one of its
+//! values.
 
 mod code_execution;
 mod embedded_tool;
@@ -28,17 +28,17 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Of the published form.
+/// The limit of the published format.
 const BYTES_MAX: usize = 100_000;
-/// Far more than anybody indents.
+/// Deeper than any real specification.
 const DEPTH_MAX: usize = 64;
-/// Values in the document, those that aliases repeat included: what [`BYTES_MAX`] can hold.
+/// Limit of values, including those that aliases repeat: as many as [`BYTES_MAX`] can contain.
 const VALUES_MAX: usize = 100_000;
-/// Characters of all values together.
+/// Limit of the bytes of all values together.
 const TEXT_BYTES_MAX: usize = 10 * BYTES_MAX;
 
-/// Built-in tools that a model has besides those of its agent. A tool of such a name would not be the one
-/// that is called.
+/// The names of the built-in tools of a model. A tool of the agent with such a name would be
+/// shadowed.
 const RESERVED_TOOL_NAMES: [&str; 4] =
     [CODE_EXECUTION, "code_interpreter", "load_skill", "run_skill_script"];
 
@@ -46,7 +46,7 @@ const NO_ENTRY: &str =
     "tools requires an entry with tool_spec: {type: code_execution, name: code_execution}";
 const NO_SECTION: &str = "tool_resources requires a section code_execution, which may be empty";
 
-/// An object of the workspace that a specification names, and where.
+/// An object of the workspace that a specification names, and the path of the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedObject {
     pub(crate) kind: NamedKind,
@@ -86,8 +86,8 @@ pub struct CodeExecution {
     pub missing: Vec<String>,
 }
 
-/// A specification in a request: text, or a JSON object whose own text is kept. Read from a request in
-/// which [`as_text`] has made text of it.
+/// A specification in a request: a string, or a JSON object whose source text is stored. It is
+/// deserialized from a request in which [`as_text`] has made it a string.
 #[derive(Debug, Clone)]
 pub struct SpecificationText(pub(crate) String);
 
@@ -97,8 +97,8 @@ impl<'de> Deserialize<'de> for SpecificationText {
     }
 }
 
-/// Says what is expected where there is something else. That there is nothing is told by serde, which
-/// names the field.
+/// Names the expected types if the value has another one. If the field is missing, the error is
+/// serde's.
 struct SpecificationTextVisitor;
 
 impl Visitor<'_> for SpecificationTextVisitor {
@@ -117,8 +117,8 @@ impl Visitor<'_> for SpecificationTextVisitor {
     }
 }
 
-/// The same JSON object, in which a member of this name that is an object is a text instead: the own text
-/// of that object, every byte of it.
+/// The same JSON object, in which the member `name`, if it is an object, is a string with the exact
+/// source text of that object.
 pub(crate) fn as_text(request: &str, name: &str) -> Result<String, MembersError> {
     let quoted = |text: &str| Value::from(text).to_string();
     let mut members = Vec::new();
@@ -148,11 +148,11 @@ pub(crate) struct Specification {
     pub(crate) name: Option<String>,
     pub(crate) format: SpecificationFormat,
     pub(crate) code_execution: CodeExecution,
-    /// The resources of its code.
+    /// Access of its code.
     pub(crate) section: CodeExecutionSection,
     /// Settings of its model.
     pub(crate) orchestration: Orchestration,
-    /// The tools whose code stands in it.
+    /// The tools whose code is part of the specification.
     pub(crate) embedded: Vec<EmbeddedTool>,
     /// The names of all entries in `tools`.
     names: BTreeSet<String>,
@@ -166,16 +166,16 @@ impl Specification {
         self.names.contains(name)
     }
 
-    /// Everything that it names, also in the tools that stand in it.
-    pub(crate) fn named(&self) -> Vec<NamedObject> {
+    /// All objects that the specification names, including those in its embedded tools.
+    pub(crate) fn references(&self) -> Vec<NamedObject> {
         let integration = |name: &str, path| NamedObject {
             kind: NamedKind::Integration,
             name: name.to_owned(),
             path,
             privilege: Privilege::Usage,
         };
-        let own = self.section.integrations.iter().enumerate();
-        let own = own.map(|(index, name)| integration(name, integration_path(index)));
+        let of_agent = self.section.integrations.iter().enumerate();
+        let of_agent = of_agent.map(|(index, name)| integration(name, integration_path(index)));
         let of_tools = self.embedded.iter().flat_map(|tool| {
             let integrations = tool.contract.integrations.iter().enumerate();
             integrations.map(|(index, name)| {
@@ -190,10 +190,10 @@ impl Specification {
             path: volume_path(index),
             privilege: privilege_for(grant.access),
         });
-        own.chain(of_tools).chain(volumes).collect()
+        of_agent.chain(of_tools).chain(volumes).collect()
     }
 
-    /// The integrations that only the tools in it leave by.
+    /// The integrations of its embedded tools.
     pub(crate) fn integrations_of_tools(&self) -> Vec<String> {
         let of_tools = self.embedded.iter().flat_map(|tool| &tool.contract.integrations);
         of_tools.cloned().collect()
@@ -204,13 +204,13 @@ impl Specification {
         let is_known =
             |key: &str| key == CODE_EXECUTION || self.has_tool(key) || attached.contains(&key);
         let unknown = self.resources.iter().filter(|key| !is_known(key)).map(|key| {
-            format!("tool_resources.{key} has no tool: the agent has no tool of that name")
+            format!("tool_resources.{key} is ignored: the agent has no tool named {key}")
         });
         self.warnings.iter().cloned().chain(unknown).collect()
     }
 }
 
-/// Whether no tool of an agent that is run can have this name.
+/// Whether the name belongs to a built-in tool.
 pub(crate) fn is_reserved_tool_name(name: &str) -> bool {
     RESERVED_TOOL_NAMES.contains(&name)
 }
@@ -221,14 +221,14 @@ pub(crate) fn parse_specification(text: &str) -> Result<Specification, RequestEr
     let names = unique_tool_names(&entries)?;
     let resources = resources(&root)?;
     let mut warnings = Vec::new();
-    let embedded = embedded_tools(&entries, &mut warnings)?;
+    let embedded = parse_embedded_tools(&entries, &mut warnings)?;
     warnings.extend(entries.iter().filter_map(ToolEntry::warning));
     let section = CodeExecutionSection::read(resources, &mut warnings)?;
     let orchestration = Orchestration::read(&root, &mut warnings)?;
     let has_entry = entries.iter().any(|entry| entry.tool == ToolEntryKind::CodeExecution);
     let missing: Vec<String> = [(has_entry, NO_ENTRY), (section.is_some(), NO_SECTION)]
         .into_iter()
-        .filter(|(is_there, _)| !is_there)
+        .filter(|(is_present, _)| !is_present)
         .map(|(_, sentence)| sentence.to_owned())
         .collect();
     Ok(Specification {
@@ -257,7 +257,7 @@ fn specification_pointer(path: &str) -> String {
     format!("/specification{path}")
 }
 
-/// JSON is YAML, so that there is one reader; this is only to tell people what they wrote.
+/// JSON is parsed as YAML; this is only the format that is shown to users.
 fn format(text: &str) -> SpecificationFormat {
     match serde_json::from_str::<IgnoredAny>(text) {
         Ok(_) => SpecificationFormat::Json,
@@ -276,7 +276,7 @@ fn parse_yaml(text: &str) -> Result<Map<String, Value>, RequestError> {
             max_nodes: VALUES_MAX,
             max_total_scalar_bytes: TEXT_BYTES_MAX,
         },
-        // `y` and `on` are names here, as in YAML 1.2.
+        // `y` and `on` are strings, as in YAML 1.2.
         strict_booleans: true,
         with_snippet: false,
     };
@@ -299,15 +299,15 @@ fn unreadable(error: &serde_saphyr::Error) -> RequestError {
         Error::MultipleDocuments { .. } => "has more than one document".to_owned(),
         error => format!("is not valid YAML or JSON: {error}"),
     };
-    let mut refused = invalid_field(&specification_pointer(""), message);
-    if let (Some(detail), Some(place)) = (refused.details.first_mut(), error.location()) {
-        detail.line = usize::try_from(place.line()).ok();
-        detail.column = usize::try_from(place.column()).ok();
+    let mut invalid = invalid_field(&specification_pointer(""), message);
+    if let (Some(detail), Some(location)) = (invalid.details.first_mut(), error.location()) {
+        detail.line = usize::try_from(location.line()).ok();
+        detail.column = usize::try_from(location.column()).ok();
     }
-    refused
+    invalid
 }
 
-/// One of `tools`.
+/// An entry in `tools`.
 #[derive(Debug)]
 struct ToolEntry<'a> {
     path: String,
@@ -318,7 +318,7 @@ struct ToolEntry<'a> {
 #[derive(Debug, PartialEq)]
 enum ToolEntryKind<'a> {
     CodeExecution,
-    /// A Run Python code tool as its author wrote it.
+    /// A Run Python code tool, as its author wrote it.
     Embedded(&'a Value),
     Other(&'a str),
 }
@@ -343,19 +343,19 @@ impl<'a> ToolEntry<'a> {
         };
         let spec = match entry.get("tool_spec") {
             Some(Value::Object(spec)) => spec,
-            // As published, its fields stand beside `tool_spec` and not below it.
+            // In the published format, its fields are beside `tool_spec` and not in it.
             None | Some(Value::Null) => entry,
             Some(_) => {
                 return Err(invalid_field(&format!("{path}/tool_spec"), "must be a mapping"));
             }
         };
-        let word = |key: &str| {
-            let word = spec.get(key).and_then(Value::as_str);
-            word.ok_or_else(|| {
+        let field = |key: &str| {
+            let field = spec.get(key).and_then(Value::as_str);
+            field.ok_or_else(|| {
                 invalid_field(&path, format!("its tool_spec requires a {key} (a string)"))
             })
         };
-        let (kind, name) = (word("type")?, word("name")?);
+        let (kind, name) = (field("type")?, field("name")?);
         let tool = match kind {
             CODE_EXECUTION if name == CODE_EXECUTION => ToolEntryKind::CodeExecution,
             RUN_PYTHON_CODE if std::ptr::eq(spec, entry) => ToolEntryKind::Embedded(value),
@@ -395,29 +395,29 @@ fn unique_tool_names(entries: &[ToolEntry<'_>]) -> Result<BTreeSet<String>, Requ
     Ok(names)
 }
 
-/// All tools, or all errors.
-fn embedded_tools(
+/// All embedded tools, or all errors.
+fn parse_embedded_tools(
     entries: &[ToolEntry<'_>],
     warnings: &mut Vec<String>,
 ) -> Result<Vec<EmbeddedTool>, RequestError> {
-    let (mut tools, mut wrong) = (Vec::new(), Vec::new());
+    let (mut tools, mut errors) = (Vec::new(), Vec::new());
     for entry in entries {
         let ToolEntryKind::Embedded(tool) = entry.tool else { continue };
         let published = EmbeddedTool::without_extensions(tool).to_string();
         let checked = contract::CodeTool::from_json(&published, AnnotationMode::Strict);
-        let odd = details(checked.warnings, &entry.path).into_iter();
-        warnings.extend(odd.map(|odd| sentence(entry.name, &odd)));
+        let warning = details(checked.warnings, &entry.path).into_iter();
+        warnings.extend(warning.map(|warning| sentence(entry.name, &warning)));
         match checked.result {
             Ok(contract) => tools.push(EmbeddedTool::read(&entry.path, contract, tool)?),
-            Err(problems) => wrong.append(&mut details(problems, &entry.path)),
+            Err(problems) => errors.append(&mut details(problems, &entry.path)),
         }
     }
-    if wrong.is_empty() { Ok(tools) } else { Err(invalid_tool(wrong)) }
+    if errors.is_empty() { Ok(tools) } else { Err(invalid_tool(errors)) }
 }
 
-fn sentence(tool: &str, odd: &ErrorDetail) -> String {
-    let line = odd.line.map(|line| format!(", line {line}")).unwrap_or_default();
-    format!("tool {tool:?}{line}: {}", odd.message)
+fn sentence(tool: &str, warning: &ErrorDetail) -> String {
+    let line = warning.line.map(|line| format!(", line {line}")).unwrap_or_default();
+    format!("tool {tool:?}{line}: {}", warning.message)
 }
 
 fn resources(root: &Map<String, Value>) -> Result<Option<&Map<String, Value>>, RequestError> {
@@ -437,7 +437,7 @@ mod tests {
     use std::time::{Duration, Instant};
     use types::{ApprovalAction, ErrorCode};
 
-    /// As the seed shows it, indented as it shows it.
+    /// With the format and indentation of the vendor document.
     const PUBLISHED: &str = "tools:\n  - tool_spec:\n    type: code_execution\n    \
                              name: code_execution\ntool_resources:\n  code_execution:\n";
     const NESTED: &str = "tools:\n  - tool_spec:\n      type: code_execution\n      \
@@ -454,8 +454,8 @@ mod tests {
     }
 
     fn refusal(text: &str) -> (String, String) {
-        let refused = parse_specification(text).unwrap_err();
-        let detail = refused.details.into_iter().next().unwrap();
+        let error = parse_specification(text).unwrap_err();
+        let detail = error.details.into_iter().next().unwrap();
         (detail.path.unwrap(), detail.message)
     }
 
@@ -531,8 +531,8 @@ mod tests {
                     artifact_repositories: [SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY]\n    \
                     memory: 1\n";
         let warnings = parse_specification(text).unwrap().warnings(&[]).join("\n");
-        for named in ["every package", "code_execution.memory"] {
-            assert!(warnings.contains(named), "{warnings}");
+        for part in ["every package", "code_execution.memory"] {
+            assert!(warnings.contains(part), "{warnings}");
         }
         assert!(enabled(text));
     }
@@ -605,9 +605,9 @@ mod tests {
         let code = right.embedded[0].contract.source.original_text();
         assert_eq!(code, "def handle(number: int):\n  return number * 2\n");
 
-        let refused = parse_specification(&tool("def handle(number):")).unwrap_err();
-        assert_eq!(refused.error.code, ErrorCode::ToolInvalid);
-        let detail = &refused.details[0];
+        let error = parse_specification(&tool("def handle(number):")).unwrap_err();
+        assert_eq!(error.error.code, ErrorCode::ToolInvalid);
+        let detail = &error.details[0];
         let place = "/specification/tools/0/configuration/pythonCode";
         assert_eq!(detail.path.as_deref(), Some(place));
         assert_eq!((detail.line, detail.code.clone()), (Some(1), Some(ErrorCode::CodeAnnotation)));
@@ -635,9 +635,9 @@ mod tests {
     #[test]
     fn a_key_that_stands_twice_is_refused_with_its_line() {
         for text in ["tools:\nx: 1\ntools:\n", "a:\n  b: 1\n  b: 2\n", r#"{"a": 1, "a": 1}"#] {
-            let refused = parse_specification(text).unwrap_err();
-            assert!(refused.details[0].message.contains("duplicate key"), "{refused:?}");
-            assert!(refused.details[0].line.is_some());
+            let error = parse_specification(text).unwrap_err();
+            assert!(error.details[0].message.contains("duplicate key"), "{error:?}");
+            assert!(error.details[0].line.is_some());
         }
     }
 
@@ -703,14 +703,14 @@ mod tests {
             let _ = parse_specification(&text);
         }
 
-        // Invisible characters are allowed in JSON and not in YAML, where they are escaped.
+        // JSON allows invisible characters; in YAML they must be escaped.
         #[test]
         fn json_is_read_as_what_it_says_or_not_at_all(value in json()) {
             let text = serde_json::json!({"x": value}).to_string();
             match parse_yaml(&text) {
                 Ok(root) => prop_assert_eq!(&root["x"], &value),
-                Err(refused) => {
-                    prop_assert!(refused.error.message.contains("unexpected character"))
+                Err(error) => {
+                    prop_assert!(error.error.message.contains("unexpected character"))
                 }
             }
         }

@@ -1,7 +1,7 @@
-//! The tools that an agent has, and what is decided about their calls.
+//! The tools that are attached to an agent, and the approval actions of their calls.
 //!
-//! Attaching a tool again never opens what was closed, and no answer to an earlier question outlives
-//! a change of what was decided.
+//! Attaching a tool again does not change its approval action. A change of the action deletes the
+//! remembered decisions.
 
 use crate::catalog::agents::{read_specification, tool_name_taken};
 use crate::catalog::specification::is_reserved_tool_name;
@@ -23,22 +23,23 @@ pub struct ApprovalActionChange {
 }
 
 impl Service {
-    /// Doing it twice is doing it once: what was decided about its calls stays.
+    /// Attaches a tool. If it is already attached, nothing changes.
     pub async fn attach_tool(
         &self,
         caller: &Caller,
         agent: AgentId,
         tool: ToolId,
     ) -> Result<ToolBinding, RequestError> {
-        let to = self.modifiable_agent(caller, agent)?;
+        let agent_row = self.modifiable_agent(caller, agent)?;
         let object = ObjectRef::Agent(agent);
         let owns =
             self.permit(caller.workspace, &caller.principal, Privilege::Ownership, object)?;
-        // Code that another principal attaches has the owner's rights only if the owner confirms it.
+        // With code that another principal attaches, the agent has its owner's rights only after
+        // the owner has confirmed it.
         let author = owns.is_none().then(|| caller.id());
         let name = self.tool(caller, tool)?.name;
         self.require_privilege(caller, Privilege::Usage, ObjectRef::Tool(tool))?;
-        check_tool_name(&to, &name).await?;
+        check_tool_name(&agent_row, &name).await?;
         let entry = caller.audit_entry(
             "agent.attach",
             ObjectRef::Agent(agent),
@@ -62,7 +63,7 @@ impl Service {
         let detached = self.db.write(move |tx| {
             let detached = tx.detach_tool(workspace, agent, tool)?;
             if detached {
-                // Attached again, it is asked about again.
+                // Calls need a new approval if the tool is attached again.
                 tx.delete_remembered_approvals_of_agent(workspace, agent)?;
                 tx.append_audit_entry(&entry)?;
             }
@@ -87,7 +88,7 @@ impl Service {
             if !tx.set_tool_action(workspace, agent, tool, action)? {
                 return Ok(None);
             }
-            // Who wants a review now did not want the answers from before.
+            // Earlier decisions were made under another action.
             tx.delete_remembered_approvals_of_agent(workspace, agent)?;
             tx.append_audit_entry(&entry)?;
             binding(tx, workspace, agent, tool)
@@ -95,7 +96,7 @@ impl Service {
         changed.await?.ok_or_else(|| not_attached(agent, tool))
     }
 
-    /// No agent that has the tool may have another tool of this name.
+    /// Checks that no agent with this tool has another tool of this name.
     pub(crate) async fn check_new_tool_name(
         &self,
         workspace: WorkspaceId,
@@ -114,7 +115,8 @@ impl Service {
     }
 }
 
-/// Neither in its specification nor among what every agent is offered is a tool of this name.
+/// Checks that neither the specification of the agent nor the built-in tools have a tool of this
+/// name.
 async fn check_tool_name(agent: &Agent, name: &str) -> Result<(), RequestError> {
     if is_reserved_tool_name(name) {
         let message = format!("{name:?} is the name of a built-in tool");
@@ -130,7 +132,7 @@ async fn check_tool_name(agent: &Agent, name: &str) -> Result<(), RequestError> 
     }
 }
 
-/// None if one of the two has gone.
+/// Attaches a tool; `None` if the agent or the tool no longer exists.
 fn attach(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
@@ -142,10 +144,11 @@ fn attach(
     if let Some(attached) = binding(tx, workspace, agent, tool)? {
         return Ok(Some(attached));
     }
-    let (to, there) = (tx.agent(workspace, agent)?, tx.tool(workspace, tool)?.is_some());
-    let Some(to) = to.filter(|_| there) else { return Ok(None) };
+    let (agent_row, tool_exists) =
+        (tx.agent(workspace, agent)?, tx.tool(workspace, tool)?.is_some());
+    let Some(agent_row) = agent_row.filter(|_| tool_exists) else { return Ok(None) };
     if let Some(author) = author {
-        tx.update_agent(workspace, &Agent { author, updated_at: entry.at, ..to })?;
+        tx.update_agent(workspace, &Agent { author, updated_at: entry.at, ..agent_row })?;
     }
     tx.attach_tool(workspace, agent, tool, ApprovalAction::default(), entry.at)?;
     tx.append_audit_entry(entry)?;

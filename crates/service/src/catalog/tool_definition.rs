@@ -1,7 +1,8 @@
-//! The definition of a tool: what its author wrote, what the contract says to it, and what is kept.
+//! The definition of a tool: the request of its author, the validation by its contract, and the
+//! stored form.
 //!
-//! Nothing is kept whose contract is not right, and the code comes back byte for byte. The values
-//! of environment variables are secrets, and no part of a definition that is kept.
+//! Only tools with a valid contract are stored, with their code exactly as it was written. The
+//! values of environment variables are secrets and never part of a stored definition.
 
 use crate::data::staging::hex;
 use crate::error::{ErrorDetail, RequestError, invalid_field};
@@ -24,13 +25,15 @@ pub(crate) const FUNCTION_ENTRY: &str = "function";
 const CONFIGURATION: &str = "configuration";
 const EXTENDED_ANNOTATIONS: &str = "extended_annotations";
 
-/// A model reads it before every call; the other kind of tool has a bound of its own.
+/// Limit of a description, which models read with every request. Run Python code tools have a limit
+/// of their own.
 const DESCRIPTION_CHARS_MAX: usize = 10_000;
-/// Bytes of everything but the code: a model reads the schemas with every request, and lists show them.
+/// Limit of everything but the code: models read the schemas with every request, and lists contain
+/// them.
 const SETTINGS_BYTES_MAX: usize = 256 * 1024;
 
-/// A tool, as its author writes it: the JSON of a CodeRunner tool, of a Run Python code tool or of a Call
-/// Function tool, and beside it how it runs here.
+/// A tool as its author writes it: the JSON of a CodeRunner tool, of a Run Python code tool or of a
+/// Call Function tool, with settings of this server.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolRequest {
@@ -47,11 +50,11 @@ pub struct ToolRequest {
     pub configuration: Option<Map<String, Value>>,
     /// Its environment; default: the environment `default`.
     pub environment: Option<String>,
-    /// Whether a call runs, is refused, or waits for a person; `allow` if absent.
+    /// Whether calls are allowed, denied, or require an approval; default: `allow`.
     pub approval_action: Option<ApprovalAction>,
-    /// For `handle`: also optional values, literals, dicts, typed dicts and dataclasses.
+    /// For `handle`: allow optional values, literals, dicts, typed dicts and dataclasses, too.
     pub extended_annotations: Option<bool>,
-    /// Variables of the tool that is changed, which may be named without a value.
+    /// Variables that the changed tool already has; they may be named without a value.
     #[serde(skip)]
     pub(crate) kept_variables: VariableTimes,
 }
@@ -70,7 +73,7 @@ pub struct PythonToolQuery {
     pub extended_annotations: Option<bool>,
 }
 
-/// The owner of a tool, and its times.
+/// The ids, the owner and the times of a stored tool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ToolIdentity {
     pub(crate) id: ToolId,
@@ -81,18 +84,18 @@ pub(crate) struct ToolIdentity {
     pub(crate) updated_at: DateTime<Utc>,
 }
 
-/// Either the contract or everything that is wrong, and in both cases what is odd.
+/// The contract or all errors, and warnings in both cases.
 #[derive(Debug)]
 pub(crate) struct CheckedTool {
     pub(crate) outcome: Result<ToolContract, Vec<ErrorDetail>>,
     pub(crate) warnings: Vec<ErrorDetail>,
 }
 
-/// The contract of a tool, and its code.
+/// The contract of a tool, with its code.
 #[derive(Debug, Clone)]
 pub(crate) enum ToolContract {
     Python(Arc<contract::CodeTool>),
-    /// It calls a deployed function.
+    /// A tool that calls a deployed function.
     Function(Arc<CallFunctionTool>),
 }
 
@@ -210,15 +213,15 @@ impl CheckedTool {
 }
 
 impl ToolRequest {
-    /// A Python file is a Run Python code tool.
+    /// Makes a Run Python code tool from a Python file.
     pub fn from_python(tool: PythonToolQuery, source: Vec<u8>) -> Result<Self, RequestError> {
         let source = String::from_utf8(source).map_err(|error| {
             let problem = PythonSource::from_bytes(error.as_bytes()).err();
             invalid_tool(details(problem.into_iter().collect(), ""))
         })?;
-        let unnamed =
+        let name_missing =
             || invalid_field("query/name", "is required: pass the name of a Python file in ?name=");
-        let name = tool.name.ok_or_else(unnamed)?;
+        let name = tool.name.ok_or_else(name_missing)?;
         let description = tool.description.unwrap_or_else(|| format!("Python tool {name}"));
         Ok(Self {
             name: Some(name),
@@ -233,15 +236,15 @@ impl ToolRequest {
         })
     }
 
-    /// The request that would make a tool that is kept.
+    /// The request that would create a stored tool.
     pub(crate) fn from_tool(tool: &Tool) -> Self {
         let configuration = tool.definition.get(CONFIGURATION).and_then(Value::as_object);
-        let word = |key: &str| tool.definition.get(key).and_then(Value::as_str).map(str::to_owned);
+        let field = |key: &str| tool.definition.get(key).and_then(Value::as_str).map(str::to_owned);
         Self {
             name: Some(tool.name.clone()),
             description: Some(tool.description.clone()),
-            tool_type: word("tool_type"),
-            kind: word("type"),
+            tool_type: field("tool_type"),
+            kind: field("type"),
             configuration: configuration.cloned(),
             environment: Some(tool.environment.clone()).filter(|name| !name.is_empty()),
             approval_action: Some(tool.approval_action),
@@ -288,29 +291,29 @@ impl ToolRequest {
 
     /// Checks sizes before anything is parsed.
     fn size_errors(&self, source_bytes_max: usize) -> Vec<ErrorDetail> {
-        let mut wrong = Vec::new();
+        let mut errors = Vec::new();
         let name = self.name.as_deref().map(str::trim).unwrap_or_default();
-        // That there is none is the contract's to say, in the words of the seed.
-        if let Some(refused) = names::check_name("/name", name).err().filter(|_| !name.is_empty()) {
-            wrong.extend(refused.details);
+        // A missing name is reported by the contract, in the words of the vendor document.
+        if let Some(error) = names::check_name("/name", name).err().filter(|_| !name.is_empty()) {
+            errors.extend(error.details);
         }
         let description = self.description.as_deref().unwrap_or_default();
         if description.chars().count() > DESCRIPTION_CHARS_MAX || description.contains('\0') {
             let most = DESCRIPTION_CHARS_MAX;
             let message = format!("can have at most {most} characters, and no NUL");
-            wrong.push(detail("/description", message));
+            errors.push(detail("/description", message));
         }
         let code = self.code().map_or(0, str::len);
         if code > source_bytes_max {
             let message = format!("Code runner '{name}' source exceeds {source_bytes_max} bytes");
-            wrong.push(detail(&format!("/{CONFIGURATION}/{}", self.code_key()), message));
+            errors.push(detail(&format!("/{CONFIGURATION}/{}", self.code_key()), message));
         }
         let settings = self.configuration.as_ref().map(|it| size_without(it, self.code_key()));
         if settings.is_some_and(|bytes| bytes > SETTINGS_BYTES_MAX) {
             let message = format!("can have at most {SETTINGS_BYTES_MAX} bytes without the code");
-            wrong.push(detail("/configuration", message));
+            errors.push(detail("/configuration", message));
         }
-        wrong
+        errors
     }
 
     fn unknown_kind(&self) -> Option<ErrorDetail> {
@@ -343,8 +346,9 @@ impl ToolRequest {
             ("type", text(&self.kind)),
             (CONFIGURATION, configuration.map(Value::from)),
         ];
-        let given = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-        given.collect()
+        let present_fields =
+            fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        present_fields.collect()
     }
 
     pub(crate) fn code_key(&self) -> &'static str {
@@ -355,7 +359,7 @@ impl ToolRequest {
         self.configuration.as_ref()?.get(self.code_key())?.as_str()
     }
 
-    /// The tool as it is kept and shown.
+    /// The tool as it is stored and returned.
     pub(crate) fn into_tool(
         mut self,
         contract: &ToolContract,
@@ -375,7 +379,8 @@ impl ToolRequest {
             (CONFIGURATION, self.configuration.map(Value::from)),
             (EXTENDED_ANNOTATIONS, extended.map(Value::from)),
         ];
-        let given = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        let present_fields =
+            fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
         let environment = match contract {
             ToolContract::Python(_) => environment,
             ToolContract::Function(_) => String::new(),
@@ -386,7 +391,7 @@ impl ToolRequest {
             owner: identity.owner,
             author: identity.author,
             description: contract.description().to_owned(),
-            definition: given.collect(),
+            definition: present_fields.collect(),
             entry: contract.entry().to_owned(),
             environment,
             approval_action: self.approval_action.unwrap_or_default(),
@@ -400,7 +405,7 @@ impl ToolRequest {
     }
 }
 
-/// Takes the code out of a tool, since it is kept beside it.
+/// Removes the code from a tool, because it is stored separately.
 pub(crate) fn take_code(tool: &mut Tool) -> String {
     match code_of(tool).map(Value::take) {
         Some(Value::String(code)) => code,
@@ -408,13 +413,13 @@ pub(crate) fn take_code(tool: &mut Tool) -> String {
     }
 }
 
-pub(crate) fn put_code(tool: &mut Tool, code: String) {
-    if let Some(place) = code_of(tool) {
-        *place = code.into();
+pub(crate) fn insert_code(tool: &mut Tool, code: String) {
+    if let Some(code_value) = code_of(tool) {
+        *code_value = code.into();
     }
 }
 
-/// For lists, which would be as large as all code together.
+/// The tool without its code, for lists.
 pub(crate) fn without_code(mut tool: Tool) -> Tool {
     let key = code_key(tool.definition.get("type").and_then(Value::as_str));
     let configuration = tool.definition.get_mut(CONFIGURATION).and_then(Value::as_object_mut);
@@ -436,7 +441,7 @@ fn size_without(configuration: &Map<String, Value>, key: &str) -> usize {
     others.map(|(name, value)| name.len() + value.to_string().len()).sum()
 }
 
-/// One refusal for everything that is wrong with a tool.
+/// One error for all errors of a tool.
 pub(crate) fn invalid_tool(details: Vec<ErrorDetail>) -> RequestError {
     let (message, hint) = match details.as_slice() {
         [] => ("the tool has errors".to_owned(), None),
@@ -449,7 +454,7 @@ pub(crate) fn invalid_tool(details: Vec<ErrorDetail>) -> RequestError {
     RequestError { error: Box::new(error), details }
 }
 
-/// The errors of the contract, with their places in the request.
+/// The errors of a contract, with their paths in the request.
 pub(crate) fn details(problems: Vec<Diagnostic>, within: &str) -> Vec<ErrorDetail> {
     let detail = |problem: Diagnostic| {
         let path = format!("{within}{}", json_pointer(&problem.path.unwrap_or_default()));
@@ -538,7 +543,7 @@ mod tests {
         let mut parted = whole.clone();
         assert_eq!(take_code(&mut parted), code);
         assert!(!serde_json::to_string(&parted).unwrap().contains("return"));
-        put_code(&mut parted, code.to_owned());
+        insert_code(&mut parted, code.to_owned());
         assert_eq!(
             serde_json::to_string(&parted).unwrap(),
             serde_json::to_string(&whole).unwrap(),
@@ -567,9 +572,9 @@ mod tests {
     fn the_bound_of_a_source_and_of_an_input_is_the_operators() {
         let code = format!("def run(input):\n    return 1\n#{}", "x".repeat(98_304));
         let tool = code_runner(&code, json!({}));
-        let refused = tool.check(98_304).outcome.unwrap_err();
-        assert_eq!(refused[0].message, "Code runner 'n' source exceeds 98304 bytes");
-        assert_eq!(refused[0].path.as_deref(), Some("/configuration/code"));
+        let error = tool.check(98_304).outcome.unwrap_err();
+        assert_eq!(error[0].message, "Code runner 'n' source exceeds 98304 bytes");
+        assert_eq!(error[0].path.as_deref(), Some("/configuration/code"));
         assert!(tool.check(200_000).outcome.is_ok());
 
         let ToolContract::Python(tool) = tool.check(200_000).outcome.unwrap() else { panic!() };
@@ -609,7 +614,7 @@ mod tests {
         assert!(!serde_json::to_string(&tool).unwrap().contains("hunter2"));
         let named = json!([{"name": "TOKEN", "updated_at": "1970-01-01T00:00:00Z"}]);
         assert_eq!(tool.definition["configuration"]["env_variables"], named);
-        // What is kept makes the same again, and a variable without a value does not.
+        // The stored tool makes the same contract again; a variable without a value does not.
         assert_eq!(kept(ToolRequest::from_tool(&tool)), tool);
         let without = json!({"env_variables": [{"name": "TOKEN"}]});
         let wrong = errors(&code_runner("def run(input): ...", without));

@@ -6,13 +6,13 @@
 use crate::catalog::functions::no_function_error;
 use crate::catalog::tool_definition::{
     CheckedTool, FUNCTION_ENTRY, ToolContract, ToolIdentity, ToolRequest, ToolValidation, details,
-    invalid_tool, put_code, take_code, without_code,
+    insert_code, invalid_tool, take_code, without_code,
 };
 use crate::catalog::{TOOLS_MAX, too_many};
 use crate::error::{ErrorDetail, RequestError, not_found};
 use crate::identity::caller::Caller;
 use crate::identity::ownership::ObjectQuery;
-use crate::network::gone_integration;
+use crate::network::missing_integration_error;
 use crate::page::{Page, page_request};
 use crate::secrets::tool_variables;
 use crate::service::Service;
@@ -328,7 +328,7 @@ impl Service {
     ) -> Result<Option<Tool>, RequestError> {
         let found = self.db.read(|rows| rows.tool(workspace, id))?;
         Ok(found.map(|(mut tool, code)| {
-            put_code(&mut tool, code);
+            insert_code(&mut tool, code);
             tool
         }))
     }
@@ -377,7 +377,7 @@ fn needed_is_gone(
     let integrations = named("integrations").and_then(Value::as_array).into_iter().flatten();
     let integrations: Vec<String> =
         integrations.filter_map(Value::as_str).map(str::to_owned).collect();
-    if let Some(gone) = gone_integration(tx, workspace, &integrations)? {
+    if let Some(gone) = missing_integration_error(tx, workspace, &integrations)? {
         return Ok(Some(gone));
     }
     let function =

@@ -24,17 +24,17 @@ use uuid::Uuid;
 /// MIME types of charts, and their file extensions.
 const CHARTS: [(&str, &str); 3] =
     [("image/png", "png"), ("image/jpeg", "jpg"), ("image/gif", "gif")];
-/// Characters that need no escape in the path of a URL.
+/// Characters that are not escaped in the path of a URL.
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b'~').remove(b'/');
 
-/// The bytes of one file of an execution, in a temporary file.
+/// An output file of an execution whose content is in a temporary file.
 pub(crate) struct ProducedFile {
     out: OutputFile,
     bytes: TempPath,
 }
 
-/// A picture that was shown and not saved: it has no name of its own.
+/// An image that code displayed without saving it; it has no name yet.
 struct DisplayedImage {
     result: Arc<Event>,
     mime: &'static str,
@@ -42,58 +42,60 @@ struct DisplayedImage {
 }
 
 impl Service {
-    /// Keeps the bytes of every file of an execution, and says in its record where they are. What
-    /// the workspace has no room for is left out, and said. The rows are for the caller to write;
-    /// without them the bytes have to go.
+    /// Stores the bytes of every file of an execution, and sets their URLs in its record. A file
+    /// that exceeds the quota of the workspace is left out with a warning. The caller writes the
+    /// rows; if that fails, the caller must remove the bytes.
     pub(crate) async fn persist_output_files(
         &self,
         mut execution: Execution,
         events: &[Arc<Event>],
         copies: Vec<(String, PathBuf)>,
-        whose: &RunContext,
+        context: &RunContext,
     ) -> Result<(Execution, Vec<File>), RequestError> {
         let directory = copies.first().and_then(|(_, path)| path.parent()).map(Path::to_owned);
-        let mut kept = Vec::new();
-        let done = match self.collect_produced_files(&execution, events, copies).await {
-            Ok(left) => self.persist_produced_files(&mut execution, left, whose, &mut kept).await,
-            Err(refused) => Err(refused),
+        let mut stored = Vec::new();
+        let result = match self.collect_produced_files(&execution, events, copies).await {
+            Ok(produced) => {
+                self.persist_produced_files(&mut execution, produced, context, &mut stored).await
+            }
+            Err(error) => Err(error),
         };
         if let Some(directory) = directory {
-            // Empty by now; the next start wipes what is left of it.
+            // The directory is empty by now; otherwise the next start deletes it.
             let _ = fs::remove_dir(directory);
         }
-        if let Err(refused) = done {
-            self.db.remove_blobs(kept.iter().map(|file| file.id).collect()).await?;
-            return Err(refused);
+        if let Err(error) = result {
+            self.db.remove_blobs(stored.iter().map(|file| file.id).collect()).await?;
+            return Err(error);
         }
-        Ok((execution, kept))
+        Ok((execution, stored))
     }
 
     async fn persist_produced_files(
         &self,
         execution: &mut Execution,
-        left: Vec<ProducedFile>,
-        whose: &RunContext,
-        kept: &mut Vec<File>,
+        produced: Vec<ProducedFile>,
+        context: &RunContext,
+        stored: &mut Vec<File>,
     ) -> Result<(), RequestError> {
-        let (workspace, most) = (whose.workspace, self.config.workspace_bytes_max);
-        let held = self.db.read(|rows| rows.file_bytes(workspace))?;
-        let mut room = most.saturating_sub(held);
-        for ProducedFile { out, bytes } in left {
-            if out.size > room {
-                let refused = DatabaseError::QuotaExceeded { most }.into();
-                execution.warnings.push(not_stored_warning(&out.name, &refused));
+        let (workspace, most) = (context.workspace, self.config.workspace_bytes_max);
+        let used_bytes = self.db.read(|rows| rows.file_bytes(workspace))?;
+        let mut free_bytes = most.saturating_sub(used_bytes);
+        for ProducedFile { out, bytes } in produced {
+            if out.size > free_bytes {
+                let error = DatabaseError::QuotaExceeded { most }.into();
+                execution.warnings.push(not_stored_warning(&out.name, &error));
                 continue;
             }
-            room -= out.size;
-            let file = self.file_row(&out, execution, whose);
+            free_bytes -= out.size;
+            let file = self.file_row(&out, execution, context);
             let id = file.id;
-            kept.push(file);
+            stored.push(file);
             self.db.persist_blob(bytes.as_path().to_owned(), id).await?;
             let url =
                 format!("/v1/assets/{}/{}", execution.id, utf8_percent_encode(&out.name, PATH));
-            match execution.files_out.iter_mut().find(|known| known.name == out.name) {
-                Some(known) => known.url = Some(url),
+            match execution.files_out.iter_mut().find(|output| output.name == out.name) {
+                Some(output) => output.url = Some(url),
                 None => execution.files_out.push(OutputFile { url: Some(url), ..out }),
             }
         }
@@ -106,28 +108,29 @@ impl Service {
         events: &[Arc<Event>],
         copies: Vec<(String, PathBuf)>,
     ) -> Result<Vec<ProducedFile>, RequestError> {
-        let mut left = Vec::new();
+        let mut produced = Vec::new();
         for (name, path) in copies {
             let bytes = TempPath::new(path);
-            let named = execution.files_out.iter().find(|out| out.name == name);
-            left.extend(named.map(|out| ProducedFile { out: out.clone(), bytes }));
+            let output = execution.files_out.iter().find(|out| out.name == name);
+            produced.extend(output.map(|out| ProducedFile { out: out.clone(), bytes }));
         }
-        let shown: Vec<DisplayedImage> = events.iter().filter_map(displayed_image).collect();
-        if !shown.is_empty() {
-            let taken = execution.files_out.iter().map(|out| out.name.clone()).collect();
+        let images: Vec<DisplayedImage> = events.iter().filter_map(displayed_image).collect();
+        if !images.is_empty() {
+            let used_names = execution.files_out.iter().map(|out| out.name.clone()).collect();
             let blobs = self.db.blobs().clone();
-            left.extend(run_blocking(move || stage_charts(&blobs, shown, &taken)).await??);
+            produced
+                .extend(run_blocking(move || stage_charts(&blobs, images, &used_names)).await??);
         }
-        Ok(left)
+        Ok(produced)
     }
 
-    fn file_row(&self, out: &OutputFile, execution: &Execution, whose: &RunContext) -> File {
+    fn file_row(&self, out: &OutputFile, execution: &Execution, context: &RunContext) -> File {
         let now = Utc::now();
         let retention = TimeDelta::from_std(self.config.retention).ok();
         File {
             id: FileId::new(Uuid::now_v7()),
             name: out.name.clone(),
-            owner: whose.principal,
+            owner: context.principal,
             mime: out.mime.clone(),
             size: out.size,
             sha256: out.sha256.clone(),
@@ -167,7 +170,7 @@ fn displayed_image(event: &Arc<Event>) -> Option<DisplayedImage> {
     })
 }
 
-/// A form of a result that is bytes.
+/// The content of a result with this MIME type.
 fn base64<'e>(event: &'e Event, mime: &str) -> Option<&'e str> {
     match event {
         Event::Result(result) => result.data.get(mime)?.as_str(),
@@ -175,19 +178,20 @@ fn base64<'e>(event: &'e Event, mime: &str) -> Option<&'e str> {
     }
 }
 
-/// Numbered as they were shown, around names that code has given itself.
+/// Decodes displayed images into files named `plot_0.png` and so on, without names that code has
+/// used.
 fn stage_charts(
     blobs: &Blobs,
-    shown: Vec<DisplayedImage>,
-    taken: &HashSet<String>,
+    images: Vec<DisplayedImage>,
+    used_names: &HashSet<String>,
 ) -> Result<Vec<ProducedFile>, RequestError> {
     let mut staged = Vec::new();
     let mut number = 0;
-    for DisplayedImage { result, mime, extension } in shown {
+    for DisplayedImage { result, mime, extension } in images {
         let content = base64(&result, mime).and_then(|text| STANDARD.decode(text).ok());
         let Some(content) = content else { continue };
         let mut name = format!("plot_{number}.{extension}");
-        while taken.contains(&name) {
+        while used_names.contains(&name) {
             number += 1;
             name = format!("plot_{number}.{extension}");
         }
@@ -207,16 +211,16 @@ fn stage_charts(
     Ok(staged)
 }
 
-/// The record of an execution of whose files none was kept after all.
-pub(crate) fn without_files(record: Execution, files: &[File], why: &RequestError) -> Execution {
+/// The record of an execution whose files could not be stored in the end.
+pub(crate) fn without_files(record: Execution, files: &[File], error: &RequestError) -> Execution {
     let mut warnings = record.warnings;
-    warnings.extend(files.iter().map(|file| not_stored_warning(&file.name, why)));
+    warnings.extend(files.iter().map(|file| not_stored_warning(&file.name, error)));
     Execution { warnings, ..record }
 }
 
-fn not_stored_warning(name: &str, why: &RequestError) -> Warning {
+fn not_stored_warning(name: &str, error: &RequestError) -> Warning {
     Warning {
-        code: why.error.code.to_string(),
-        message: format!("file {name} was not stored: {}", why.error.message),
+        code: error.error.code.to_string(),
+        message: format!("file {name} was not stored: {}", error.error.message),
     }
 }

@@ -1,4 +1,5 @@
-//! Documents: files that a caller has uploaded or let the server fetch, stored until they are deleted or expire.
+//! Documents: files that a caller has uploaded or let the server fetch, stored until they are
+//! deleted or expire.
 
 use crate::data::staging::{StagedFile, file_write_error};
 use crate::error::{RequestError, invalid_field, not_found};
@@ -38,7 +39,7 @@ pub struct DocumentQuery {
     pub cursor: Option<String>,
 }
 
-/// Bytes that are to be kept, and what is known of them.
+/// A document that is to be stored.
 #[derive(Debug)]
 pub(crate) struct NewDocument {
     pub(crate) name: String,
@@ -48,21 +49,21 @@ pub(crate) struct NewDocument {
 }
 
 impl Service {
-    /// All documents, or none.
+    /// Stores all documents, or none.
     pub async fn upload_documents(
         self: &Arc<Self>,
         caller: &Caller,
         uploads: Vec<(String, StagedFile)>,
     ) -> Result<Vec<File>, RequestError> {
         self.require_usage(caller)?;
-        let named = uploads.into_iter().map(|(name, staged)| {
+        let documents = uploads.into_iter().map(|(name, staged)| {
             let name = document_name(&name)?;
             Ok(NewDocument { name, staged, source: FileSource::Upload, url: None })
         });
-        self.persist_documents(caller, named.collect::<Result<_, RequestError>>()?).await
+        self.persist_documents(caller, documents.collect::<Result<_, RequestError>>()?).await
     }
 
-    /// All documents, or none.
+    /// Fetches and stores all documents, or none.
     pub async fn fetch_documents(
         self: &Arc<Self>,
         caller: &Caller,
@@ -74,14 +75,14 @@ impl Service {
         }
         let mut fetched = Vec::with_capacity(request.urls.len());
         for url in request.urls {
-            let (about, staged) = self.fetch_url(&url).await?;
-            let name = document_name(&about.name)?;
+            let (fetched_file, staged) = self.fetch_url(&url).await?;
+            let name = document_name(&fetched_file.name)?;
             fetched.push(NewDocument { name, staged, source: FileSource::Url, url: Some(url) });
         }
         self.persist_documents(caller, fetched).await
     }
 
-    /// What is at a URL, in a temporary file.
+    /// Fetches a URL into a temporary file.
     #[boxed::future]
     pub(crate) async fn fetch_url(
         &self,
@@ -99,7 +100,8 @@ impl Service {
         Ok((fetched, staged))
     }
 
-    /// Seen through when the caller goes away: bytes without a row would be in no quota.
+    /// Stores documents to the end even if the client disconnects: bytes without a row would not
+    /// count against a quota.
     #[boxed::future]
     pub(crate) async fn persist_documents(
         self: &Arc<Self>,
@@ -116,19 +118,20 @@ impl Service {
         new: Vec<NewDocument>,
     ) -> Result<Vec<File>, RequestError> {
         let mut files = Vec::with_capacity(new.len());
-        let mut kept = Ok(());
+        let mut result = Ok(());
         for document in new {
             let file = self.document_row(caller, &document);
-            let moved = self.db.persist_blob(document.staged.path.as_path().to_owned(), file.id);
-            kept = kept.and(moved.await);
+            let persisted =
+                self.db.persist_blob(document.staged.path.as_path().to_owned(), file.id);
+            result = result.and(persisted.await);
             files.push(file);
         }
-        if kept.is_ok() {
-            kept = self.write_documents(caller, files.clone()).await;
+        if result.is_ok() {
+            result = self.write_documents(caller, files.clone()).await;
         }
-        if let Err(refused) = kept {
+        if let Err(error) = result {
             self.db.remove_blobs(files.iter().map(|file| file.id).collect()).await?;
-            return Err(refused.into());
+            return Err(error.into());
         }
         Ok(files)
     }
@@ -159,13 +162,13 @@ impl Service {
         files: Vec<File>,
     ) -> Result<(), db::DatabaseError> {
         let (workspace, most) = (caller.workspace, self.config.workspace_bytes_max);
-        let did = |file: &File| caller.audit_entry("document.create", file.id, &file.name);
-        let entries: Vec<_> = files.iter().map(did).collect();
-        let written = move |tx: &Tx<'_>| {
+        let create_entry = |file: &File| caller.audit_entry("document.create", file.id, &file.name);
+        let entries: Vec<_> = files.iter().map(create_entry).collect();
+        let write = move |tx: &Tx<'_>| {
             tx.insert_files(workspace, &files, most)?;
             entries.iter().try_for_each(|entry| tx.append_audit_entry(entry).map(drop))
         };
-        self.db.write(written).await
+        self.db.write(write).await
     }
 
     pub fn document(&self, caller: &Caller, id: FileId) -> Result<File, RequestError> {
@@ -180,7 +183,7 @@ impl Service {
         }
     }
 
-    /// A document and its bytes.
+    /// A document, and its open file.
     pub fn open_document(
         &self,
         caller: &Caller,
@@ -191,7 +194,7 @@ impl Service {
         Ok((document, bytes.ok_or_else(|| not_found("document", id))?))
     }
 
-    /// Newest first.
+    /// Documents of the caller, newest first; of all principals for an owner of the workspace.
     pub async fn documents(
         &self,
         caller: &Caller,
@@ -219,17 +222,17 @@ impl Service {
     }
 }
 
-/// The last part of a path, as some browsers send one.
-pub(crate) fn document_name(given: &str) -> Result<String, RequestError> {
-    let name = given.rsplit(['/', '\\']).next().unwrap_or_default();
-    let usable = !matches!(name, "" | "." | "..")
+/// The last part of a path, because some browsers send one.
+pub(crate) fn document_name(path: &str) -> Result<String, RequestError> {
+    let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
+    let is_valid = !matches!(name, "" | "." | "..")
         && name.chars().count() <= NAME_CHARS_MAX
         && name.len() <= NAME_CHARS_MAX
         && !name.chars().any(char::is_control);
-    if usable {
+    if is_valid {
         Ok(name.to_owned())
     } else {
-        Err(invalid_field("filename", format!("{given:?} is not a valid file name")))
+        Err(invalid_field("filename", format!("{path:?} is not a valid file name")))
     }
 }
 
@@ -252,8 +255,8 @@ mod tests {
         }
         let long = "x".repeat(256);
         for given in ["", ".", "..", "a/", "a/..", "a\0b", "a\nb", "\u{7f}", &long] {
-            let refused = document_name(given).unwrap_err();
-            assert_eq!(refused.error.code, ErrorCode::ArgsInvalid, "{given:?}");
+            let error = document_name(given).unwrap_err();
+            assert_eq!(error.error.code, ErrorCode::ArgsInvalid, "{given:?}");
         }
     }
 }

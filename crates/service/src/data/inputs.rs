@@ -1,4 +1,4 @@
-//! Files that a request brings along: from a document, from a URL, or in the request itself.
+//! Input files of a request: from a document, from a URL, or in the request itself.
 
 use crate::data::documents::{NewDocument, document_name};
 use crate::error::{RequestError, field_error, invalid_field};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use types::{File, FileId, FileSource};
 use utoipa::ToSchema;
 
-/// More are brought in an archive.
+/// Clients send more files in an archive.
 const FILES_MAX: usize = 100;
 
 /// A file for the working directory: exactly one of `document_id`, `url`, `text` and `base64`.
@@ -31,7 +31,7 @@ pub struct FileInput {
     pub base64: Option<String>,
 }
 
-/// One that can be had, as far as the request alone can tell.
+/// A valid input, as far as the request alone shows.
 #[derive(Debug)]
 pub(crate) enum InputSource {
     Document { id: FileId, name: Option<String> },
@@ -40,7 +40,7 @@ pub(crate) enum InputSource {
 }
 
 impl Service {
-    /// Everything is there before anything runs; what cannot be had is named by its place.
+    /// Loads all inputs before anything runs; an error names the path of the input.
     #[boxed::future]
     pub(crate) async fn load_inputs(
         &self,
@@ -77,8 +77,8 @@ impl Service {
         }
     }
 
-    /// The same as a document, which stays when the request is answered, and what it is called in
-    /// the working directory.
+    /// Stores an input as a document, which outlives the request, and returns its name in the
+    /// working directory.
     pub(crate) async fn persist_input(
         self: &Arc<Self>,
         caller: &Caller,
@@ -100,18 +100,18 @@ impl Service {
             }
         };
         let new = NewDocument { name: document_name(&name)?, staged, source, url };
-        let kept = self.persist_documents(caller, vec![new]).await?.pop();
-        Ok((name, kept.ok_or_else(|| invalid_field("/files", "were not stored"))?))
+        let stored = self.persist_documents(caller, vec![new]).await?.pop();
+        Ok((name, stored.ok_or_else(|| invalid_field("/files", "were not stored"))?))
     }
 }
 
-/// The checks are the same whether a call starts at once or needs an approval first.
+/// Parses inputs, with the same checks whether a call starts at once or needs an approval first.
 pub(crate) fn parse_inputs(inputs: Vec<FileInput>) -> Result<Vec<InputSource>, RequestError> {
     if inputs.len() > FILES_MAX {
         return Err(invalid_field("/files", format!("can have at most {FILES_MAX} files")));
     }
-    let place = |index| format!("/files/{index}");
-    inputs.into_iter().enumerate().map(|(index, input)| input.parse(&place(index))).collect()
+    let pointer = |index| format!("/files/{index}");
+    inputs.into_iter().enumerate().map(|(index, input)| input.parse(&pointer(index))).collect()
 }
 
 impl FileInput {
@@ -121,7 +121,7 @@ impl FileInput {
             engine::check_file_name(name)
                 .map_err(|error| field_error(&format!("{path}/name"), error))?;
         }
-        let named = |name: Option<String>| {
+        let required_name = |name: Option<String>| {
             name.ok_or_else(|| {
                 invalid_field(&format!("{path}/name"), "is required for text and base64")
             })
@@ -130,7 +130,7 @@ impl FileInput {
             (Some(id), None, None, None) => Ok(InputSource::Document { id, name }),
             (None, Some(url), None, None) => Ok(InputSource::Url { url, name }),
             (None, None, Some(text), None) => {
-                Ok(InputSource::Bytes { bytes: text.into_bytes(), name: named(name)? })
+                Ok(InputSource::Bytes { bytes: text.into_bytes(), name: required_name(name)? })
             }
             (None, None, None, Some(text)) => {
                 let bytes = STANDARD.decode(text).map_err(|error| {
@@ -139,7 +139,7 @@ impl FileInput {
                         format!("is not valid base64: {error}"),
                     )
                 })?;
-                Ok(InputSource::Bytes { bytes, name: named(name)? })
+                Ok(InputSource::Bytes { bytes, name: required_name(name)? })
             }
             _ => Err(invalid_field(
                 path,
@@ -149,15 +149,15 @@ impl FileInput {
     }
 }
 
-/// Two files of one name are two files: `a.csv` and `a-1.csv`.
+/// Renames inputs with equal names: `a.csv` and `a-1.csv`.
 pub(crate) fn make_names_unique<'a>(names: impl Iterator<Item = &'a mut String>) {
-    let mut taken: BTreeSet<String> = BTreeSet::new();
+    let mut used: BTreeSet<String> = BTreeSet::new();
     for name in names {
-        let given = name.clone();
+        let original = name.clone();
         let mut number = 0;
-        while !taken.insert(name.clone()) {
+        while !used.insert(name.clone()) {
             number += 1;
-            *name = numbered_name(&given, number);
+            *name = numbered_name(&original, number);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Bytes on their way in: a temporary file beside the kept ones, hashed as it is written, and gone
-//! unless it is kept.
+//! Temporary files for uploads and fetched files: hashed while they are written, and deleted unless
+//! they are stored.
 
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
@@ -30,7 +30,7 @@ pub struct StagedFile {
     pub(crate) sha256: String,
 }
 
-/// A path that is free when this is dropped.
+/// A temporary path. Dropping it deletes the file.
 #[derive(Debug)]
 pub(crate) struct TempPath(PathBuf);
 
@@ -46,19 +46,19 @@ impl TempPath {
 
 impl Drop for TempPath {
     fn drop(&mut self) {
-        // A kept file has moved away, and the next start wipes what is left.
+        // A stored file has been renamed; the next start deletes leftover files.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl Service {
-    /// The bytes that one document has at most.
+    /// The size limit of a document.
     pub fn document_bytes_max(&self) -> u64 {
         self.config.document_bytes_max
     }
 
-    /// Whether the caller could keep what they are about to send: asked before the first byte of it
-    /// is on the disk.
+    /// Whether the caller may store a document or a file of the session; checked before the upload
+    /// is read.
     pub fn check_upload(
         &self,
         caller: &Caller,

@@ -1,5 +1,6 @@
-//! Volumes: named directories that outlive sessions. The specification of an agent says which of them
-//! its code sees, and the rights of the principal that its code runs as decide whether it does.
+//! Volumes: named directories that outlive sessions. The specification of an agent names the
+//! volumes of its code, and the rights of the principal that the code runs as decide whether the
+//! code gets them.
 
 use crate::data::staging::StagedFile;
 use crate::error::{RequestError, in_use, invalid_field, missing_privilege, not_found};
@@ -24,13 +25,13 @@ use types::{
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// As much as a working directory has by default.
+/// Default quota: the default size of a working directory.
 const QUOTA_BYTES: u64 = 256 * 1024 * 1024;
-/// A page, which is the least that a file takes.
+/// One page, the memory that the smallest file takes.
 const QUOTA_BYTES_MIN: u64 = 4096;
-/// Code that writes to a volume has all of it in memory.
+/// A copy of a writable volume is in the memory of the sandbox.
 const QUOTA_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// Of one workspace: each is a directory, also if there is nothing in it.
+/// Limit per workspace; even an empty volume is a directory.
 const VOLUMES_MAX: u64 = 1_000;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -91,30 +92,30 @@ impl Service {
         );
         let (service, workspace) = (Arc::clone(self), caller.workspace);
         run_to_completion(async move {
-            let directory = volume.id.to_string();
-            service.engine.with_volume(directory.clone(), |kept| Ok(kept.create()?)).await?;
-            let (kept, most) = (volume.clone(), service.config.workspace_bytes_max);
+            let name = volume.id.to_string();
+            service.engine.with_volume(name.clone(), |directory| Ok(directory.create()?)).await?;
+            let (row, most) = (volume.clone(), service.config.workspace_bytes_max);
             let written = service.db.write(move |tx| {
-                if let Some(refused) = quota_error(tx, workspace, 0, kept.quota_bytes, most)? {
-                    return Ok(Err(refused));
+                if let Some(error) = quota_error(tx, workspace, 0, row.quota_bytes, most)? {
+                    return Ok(Err(error));
                 }
-                tx.insert_volume(workspace, &kept)?;
+                tx.insert_volume(workspace, &row)?;
                 tx.insert_grant(workspace, &grant)?;
                 tx.append_audit_entry(&entry)?;
                 Ok(Ok(()))
             });
             let written = written.await.map_err(RequestError::from).flatten();
-            if let Err(refused) = written {
-                // Should this fail as well, the next start removes what has no row.
-                let _ = service.engine.with_volume(directory, |kept| Ok(kept.delete()?)).await;
-                return Err(refused);
+            if let Err(error) = written {
+                // If this fails too, the next start moves the directory aside.
+                let _ = service.engine.with_volume(name, |directory| Ok(directory.delete()?)).await;
+                return Err(error);
             }
             Ok(volume)
         })
         .await
     }
 
-    /// Newest first.
+    /// Volumes that the caller may see, newest first.
     pub async fn volumes(
         &self,
         caller: &Caller,
@@ -129,14 +130,16 @@ impl Service {
 
     pub async fn volume(&self, caller: &Caller, id: VolumeId) -> Result<VolumeView, RequestError> {
         let volume = self.usable_volume(caller, id, Privilege::Usage)?;
-        let kept = self.engine.with_volume(id.to_string(), |kept| Ok(kept.list()?)).await?;
+        let listed =
+            self.engine.with_volume(id.to_string(), |directory| Ok(directory.list()?)).await?;
         let files: Vec<_> =
-            kept.into_iter().map(|(name, file)| VolumeFile { name, size: file.size }).collect();
+            listed.into_iter().map(|(name, file)| VolumeFile { name, size: file.size }).collect();
         let used_bytes = files.iter().map(|file| file.size).sum();
         Ok(VolumeView { volume, used_bytes, files })
     }
 
-    /// A smaller quota takes nothing away, and lets nothing in until there is room again.
+    /// Changes the quota or the comment. If the volume has more bytes than a smaller quota, nothing
+    /// is deleted, and nothing can be added.
     pub async fn change_volume(
         &self,
         caller: &Caller,
@@ -149,18 +152,18 @@ impl Service {
         let entry = caller.audit_entry("volume.change", ObjectRef::Volume(id), "");
         let (workspace, most) = (caller.workspace, self.config.workspace_bytes_max);
         let written = self.db.write(move |tx| {
-            let Some(now) = tx.volume(workspace, id)? else {
+            let Some(current) = tx.volume(workspace, id)? else {
                 return Ok(Err(not_found("volume", id)));
             };
             let changed = Volume {
-                quota_bytes: quota_bytes.unwrap_or(now.quota_bytes),
-                comment: comment.or(now.comment),
+                quota_bytes: quota_bytes.unwrap_or(current.quota_bytes),
+                comment: comment.or(current.comment),
                 updated_at: Utc::now(),
-                ..now
+                ..current
             };
-            let refused = quota_error(tx, workspace, now.quota_bytes, changed.quota_bytes, most)?;
-            if let Some(refused) = refused.filter(|_| changed.quota_bytes > now.quota_bytes) {
-                return Ok(Err(refused));
+            let error = quota_error(tx, workspace, current.quota_bytes, changed.quota_bytes, most)?;
+            if let Some(error) = error.filter(|_| changed.quota_bytes > current.quota_bytes) {
+                return Ok(Err(error));
             }
             tx.update_volume(workspace, &changed)?;
             tx.append_audit_entry(&entry)?;
@@ -193,7 +196,10 @@ impl Service {
                 Ok(Ok(()))
             });
             deleted.await??;
-            Ok(service.engine.with_volume(id.to_string(), |kept| Ok(kept.delete()?)).await?)
+            Ok(service
+                .engine
+                .with_volume(id.to_string(), |directory| Ok(directory.delete()?))
+                .await?)
         })
         .await
     }
@@ -205,10 +211,10 @@ impl Service {
         name: String,
     ) -> Result<(File, u64), RequestError> {
         self.usable_volume(caller, id, Privilege::Usage)?;
-        Ok(self.engine.with_volume(id.to_string(), move |kept| kept.open(&name)).await?)
+        Ok(self.engine.with_volume(id.to_string(), move |directory| directory.open(&name)).await?)
     }
 
-    /// Before the bytes are taken.
+    /// Checks the right to write to a volume before an upload is read.
     pub fn check_volume_upload(&self, caller: &Caller, id: VolumeId) -> Result<(), RequestError> {
         self.usable_volume(caller, id, Privilege::Modify).map(drop)
     }
@@ -223,8 +229,8 @@ impl Service {
         let quota = self.usable_volume(caller, id, Privilege::Modify)?.quota_bytes;
         let mut content = content.open()?;
         let entry = caller.audit_entry("volume.write", ObjectRef::Volume(id), &name);
-        self.update_volume_files(id, entry, move |kept| {
-            let written = kept.write(&name, &mut content, quota)?;
+        self.update_volume_files(id, entry, move |directory| {
+            let written = directory.write(&name, &mut content, quota)?;
             Ok(VolumeFile { name, size: written.size })
         })
         .await
@@ -238,10 +244,10 @@ impl Service {
     ) -> Result<(), RequestError> {
         self.usable_volume(caller, id, Privilege::Modify)?;
         let entry = caller.audit_entry("volume.remove", ObjectRef::Volume(id), &name);
-        self.update_volume_files(id, entry, move |kept| kept.remove(&name)).await
+        self.update_volume_files(id, entry, move |directory| directory.remove(&name)).await
     }
 
-    /// A change and its line, whether or not anybody waits for them.
+    /// Makes a change and its audit entry, even if the client disconnects.
     async fn update_volume_files<T: Send + 'static>(
         self: &Arc<Self>,
         id: VolumeId,
@@ -273,29 +279,29 @@ impl Service {
         Ok(volume)
     }
 
-    /// The volumes that the code of an agent is given, all of them or none.
+    /// The volumes that the code of an agent may use. If one is missing, the result is an error.
     pub(crate) fn granted_volumes(
         &self,
         workspace: WorkspaceId,
-        lender: &AuthorizedAgent,
+        authorized: &AuthorizedAgent,
     ) -> Result<Vec<GrantedVolume>, RequestError> {
-        lender
+        authorized
             .section
             .volumes
             .iter()
-            .map(|grant| self.granted_volume(workspace, lender, grant))
+            .map(|grant| self.granted_volume(workspace, authorized, grant))
             .collect()
     }
 
     fn granted_volume(
         &self,
         workspace: WorkspaceId,
-        lender: &AuthorizedAgent,
+        authorized: &AuthorizedAgent,
         grant: &VolumeGrant,
     ) -> Result<GrantedVolume, RequestError> {
         let found = self.db.read(|rows| rows.volume_by_name(workspace, &grant.name))?;
         let volume = found.ok_or_else(|| {
-            let agent = &lender.agent.name;
+            let agent = &authorized.agent.name;
             let message = format!("agent {agent:?} requires the volume {:?}", grant.name);
             let error =
                 Error::new(ErrorCode::ObjectNotFound, format!("{message}, which does not exist"));
@@ -303,11 +309,11 @@ impl Service {
         })?;
         let object = ObjectRef::Volume(volume.id);
         let privilege = privilege_for(grant.access);
-        if self.permit(workspace, &lender.run_as, privilege, object)?.is_none() {
+        if self.permit(workspace, &authorized.run_as, privilege, object)?.is_none() {
             return Err(missing_privilege(privilege, object));
         }
-        if lender.agent.author != lender.run_as.id {
-            self.require_author(workspace, lender.agent.author, privilege, object)?;
+        if authorized.agent.author != authorized.run_as.id {
+            self.require_author(workspace, authorized.agent.author, privilege, object)?;
         }
         Ok(GrantedVolume {
             name: volume.name,
@@ -318,8 +324,8 @@ impl Service {
         })
     }
 
-    /// Directories that no row speaks of were left by a server that was killed, or belong to records
-    /// that are not here: they are moved away, and removed after the retention.
+    /// Moves directories of volumes without a row aside, to be deleted after the retention: they
+    /// were left by a server that was killed, or belong to other records.
     pub(crate) async fn quarantine_orphaned_volumes(&self) -> Result<(), RequestError> {
         let known: HashSet<String> =
             self.db.read(|rows| rows.volume_ids())?.into_iter().map(|id| id.to_string()).collect();
@@ -330,7 +336,7 @@ impl Service {
             tracing::warn!(
                 volumes,
                 directory = name,
-                "volumes without a record were moved to quarantine"
+                "volumes without a record were moved to volumes/all/.aside"
             );
         }
         Ok(())
@@ -353,7 +359,7 @@ fn check_quota(bytes: u64) -> Result<u64, RequestError> {
     Err(invalid_field("/quota_bytes", message))
 }
 
-/// The sum of the quotas of a workspace's volumes is bounded, as its files are.
+/// The error if the quotas of all volumes of a workspace would exceed its quota.
 fn quota_error(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
@@ -370,10 +376,10 @@ fn quota_error(
                 .into(),
         ));
     }
-    let promised = quotas.saturating_sub(before).saturating_add(after);
-    Ok((promised > most).then(|| {
+    let total = quotas.saturating_sub(before).saturating_add(after);
+    Ok((total > most).then(|| {
         let message = format!(
-            "quotas of all volumes would be {promised} bytes; the limit of the workspace is {most}"
+            "quotas of all volumes would be {total} bytes; the limit of the workspace is {most}"
         );
         Error::new(ErrorCode::DiskExceeded, message)
             .hint("delete a volume, or use a smaller quota")

@@ -1,7 +1,7 @@
-//! API keys: made once, shown once, and known afterwards only by a hash.
+//! API keys: created once, returned once, and stored only as a hash.
 //!
-//! A key is `bj_`, its id, and 256 random bits. So much chance needs no slow hash, and the id finds
-//! the row, so that nothing secret is ever looked up.
+//! A key is `bj_`, its id, and 256 random bits, which need no slow hash. Rows are found by the id,
+//! so that no secret is ever part of a look-up.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -19,7 +19,7 @@ const SECRET_BYTES: usize = 32;
 pub struct ApiKeyText(String);
 
 impl ApiKeyText {
-    /// The whole key, to be shown once.
+    /// The whole key, for the one response that contains it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -31,7 +31,7 @@ impl fmt::Debug for ApiKeyText {
     }
 }
 
-/// A new key: its id, what is shown, and what is kept.
+/// Creates a key: its id, its text, and the hash to store.
 pub(crate) fn issue_key() -> Result<(KeyId, ApiKeyText, [u8; 32]), Error> {
     let id = Uuid::now_v7();
     let mut bytes = [0; SECRET_BYTES];
@@ -62,7 +62,7 @@ pub(crate) fn parse_key(key: &str) -> Option<(KeyId, [u8; 32])> {
     (bytes.len() == SECRET_BYTES).then(|| (KeyId::new(id), hash(&bytes)))
 }
 
-/// Takes the same time whatever the difference is.
+/// Compares in constant time.
 pub(crate) fn hashes_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
     one.ct_eq(other).into()
 }

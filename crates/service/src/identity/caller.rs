@@ -1,13 +1,13 @@
 //! The authenticated caller and its privileges.
 //!
-//! A [`Caller`] can only be had from a key or a token that is good now, and every operation takes
-//! one. Grants are read for each check, so that a revoked one counts for the very next
-//! request; what a token says beyond its subject grants nothing.
+//! A [`Caller`] exists only for a valid key or access token, and every operation requires one.
+//! Grants are read for each check, so that a revocation applies to the next request. Claims of a
+//! token besides its subject grant nothing.
 
 use crate::error::{RequestError, missing_privilege};
 use crate::identity::api_key;
 use crate::identity::tokens::{TokenSubject, TokenVerifier};
-use crate::origins::Asker;
+use crate::origins::Requester;
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use db::ApiKeyRow;
@@ -20,7 +20,7 @@ use types::{
     WorkspaceId,
 };
 
-/// A principal that has shown a good key or a good token.
+/// A principal that was authenticated by an API key or an access token.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub(crate) workspace: WorkspaceId,
@@ -31,7 +31,7 @@ pub struct Caller {
 #[derive(Debug, Clone, Copy)]
 enum CallerCredential {
     Key(PresentedKey),
-    /// Nothing of a token is kept but when it is over.
+    /// Of a token, only its expiry is stored.
     Token {
         until: DateTime<Utc>,
     },
@@ -40,15 +40,15 @@ enum CallerCredential {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PresentedKey {
     pub(crate) id: KeyId,
-    /// The key that its requests are counted with; mostly itself.
+    /// The key whose rate limits it shares; mostly itself.
     pub(crate) counted_with: KeyId,
     pub(crate) rate_per_second: Option<u32>,
     pub(crate) concurrency: Option<u32>,
     pub(crate) expires_at: Option<DateTime<Utc>>,
 }
 
-/// The caller of one request, whichever transport it came by, with the permit that counts the
-/// request against the rate limits of its caller until the last clone is dropped.
+/// The caller of one request, over any transport. The permit counts the request against the rate
+/// limits of its caller until the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct RequestCaller {
     pub caller: Arc<Caller>,
@@ -76,7 +76,7 @@ pub struct RateLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RateLimitSubject {
     Key(KeyId),
-    /// All tokens of a principal: a new token does not give more.
+    /// All tokens of a principal share one limit, so that a new token does not raise it.
     Tokens(PrincipalId),
 }
 
@@ -106,7 +106,7 @@ impl Caller {
         }
     }
 
-    /// Absent if a token was shown.
+    /// The key of the request; `None` with an access token.
     pub(crate) fn key(&self) -> Option<KeyId> {
         match self.credential {
             CallerCredential::Key(key) => Some(key.id),
@@ -118,12 +118,12 @@ impl Caller {
         self.workspace
     }
 
-    pub(crate) fn asker(&self) -> Asker {
-        Asker { workspace: self.workspace, principal: self.id(), key: self.key() }
+    pub(crate) fn requester(&self) -> Requester {
+        Requester { workspace: self.workspace, principal: self.id(), key: self.key() }
     }
 
-    /// Requires an API key, for operations that create keys: a token lasts for minutes, and must not become something
-    /// that lasts for years and is not revoked with it.
+    /// Requires an API key, for operations that create keys: an access token is valid for minutes,
+    /// and a key that it created would stay valid for years without being revoked with it.
     pub(crate) fn require_key(&self) -> Result<PresentedKey, RequestError> {
         match self.credential {
             CallerCredential::Key(key) => Ok(key),
@@ -167,21 +167,22 @@ impl Service {
         }
     }
 
-    /// The same error for every invalid key, whatever the reason.
+    /// Authenticates an API key. The error is the same for every invalid key, whatever the reason.
     pub fn authenticate_key(&self, key: &str) -> Result<Caller, RequestError> {
-        let refused = || {
+        let invalid_key = || {
             Error::new(ErrorCode::AuthMissing, "invalid API key")
                 .hint("it may be revoked or expired. Create one with `belljar key new`")
         };
-        let (id, hash) = api_key::parse_key(key).ok_or_else(refused)?;
-        let found = self.db.read(|rows| rows.find_key(id))?.ok_or_else(refused)?;
+        let (id, hash) = api_key::parse_key(key).ok_or_else(invalid_key)?;
+        let found = self.db.read(|rows| rows.find_key(id))?.ok_or_else(invalid_key)?;
         if !api_key::hashes_equal(&hash, &found.hash) {
-            return Err(refused().into());
+            return Err(invalid_key().into());
         }
-        Ok(Caller::from_key_row(found, self.now()).ok_or_else(refused)?)
+        Ok(Caller::from_key_row(found, self.now()).ok_or_else(invalid_key)?)
     }
 
-    /// The issuer says who it is, and the first workspace whether that is anybody here.
+    /// Authenticates an access token: its subject must be the external id of a principal in the
+    /// first workspace.
     async fn authenticate_token(
         &self,
         tokens: &TokenVerifier,
@@ -196,19 +197,19 @@ impl Service {
             .hint("ask an owner to run `belljar principal new NAME --external-id SUBJECT`")
         };
         let workspace = self.first_workspace()?.ok_or_else(unknown)?;
-        let known = self.db.read(|rows| rows.principals_by_external_id(workspace, &name))?;
-        let Ok([principal]) = <[Principal; 1]>::try_from(known) else {
+        let principals = self.db.read(|rows| rows.principals_by_external_id(workspace, &name))?;
+        let Ok([principal]) = <[Principal; 1]>::try_from(principals) else {
             return Err(unknown().into());
         };
-        // A role is not a caller; its members are principals.
+        // A role is no caller; its members are.
         if principal.kind == PrincipalKind::Role {
             return Err(unknown().into());
         }
         Ok(Caller { workspace, principal, credential: CallerCredential::Token { until } })
     }
 
-    /// The current state of the caller, if the key or token is still valid: for callers who are told things
-    /// for longer than a request takes.
+    /// The current state of the caller if the key or token is still valid, for responses that last
+    /// longer than a request.
     pub fn refresh_caller(&self, caller: &Caller) -> Option<Caller> {
         let now = self.now();
         match caller.credential {
@@ -219,13 +220,13 @@ impl Service {
             CallerCredential::Token { until } => {
                 let (workspace, id) = (caller.workspace, caller.id());
                 let principal = self.db.read(|rows| rows.principal(workspace, id)).ok()??;
-                let same = principal.external_id == caller.principal.external_id;
-                (same && now < until).then(|| Caller { principal, ..caller.clone() })
+                let is_same = principal.external_id == caller.principal.external_id;
+                (is_same && now < until).then(|| Caller { principal, ..caller.clone() })
             }
         }
     }
 
-    /// The permit to do something to an object, or the refusal that names what is missing.
+    /// Requires a privilege on an object; the error names it.
     pub(crate) fn require_privilege(
         &self,
         caller: &Caller,
@@ -236,7 +237,7 @@ impl Service {
             .ok_or_else(|| missing_privilege(privilege, object))
     }
 
-    /// Whether the caller may do anything at all.
+    /// Whether the caller has any privilege at all.
     pub fn has_any_grant(&self, caller: &Caller) -> Result<bool, RequestError> {
         let workspace = caller.workspace;
         Ok(self.db.read(|rows| {
@@ -246,7 +247,8 @@ impl Service {
         })?)
     }
 
-    /// For anybody of the workspace, such as the owner of an agent whose rights code has.
+    /// The permit of any principal of the workspace, such as the owner of an agent whose rights
+    /// code has.
     pub(crate) fn permit(
         &self,
         workspace: WorkspaceId,
@@ -274,14 +276,14 @@ impl Service {
     pub(crate) fn principal_may_see(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        principal: &Principal,
         owner: PrincipalId,
     ) -> Result<bool, RequestError> {
-        if who.id == owner {
+        if principal.id == owner {
             return Ok(true);
         }
         let all = ObjectRef::Workspace(workspace);
-        Ok(self.permit(workspace, who, Privilege::Ownership, all)?.is_some())
+        Ok(self.permit(workspace, principal, Privilege::Ownership, all)?.is_some())
     }
 
     /// Requires the right to run code and store files.

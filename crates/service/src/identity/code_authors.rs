@@ -1,11 +1,11 @@
-//! Authors of code: the principal who wrote the current version of an agent, a tool or a function.
+//! Authors of code: the principal that wrote the current version of an agent, a tool or a function.
 //!
-//! Code has the rights of the principal that it runs as, and uses only what its author may use as
-//! well. Otherwise a principal who may write code for others would borrow their rights. An owner who
-//! has read a version can confirm it, and is its author from then on. No other change by an owner
-//! confirms anything: what an editor has written or attached before stays the editor's.
+//! Code runs with the rights of a principal, and may use only what its author may use, too.
+//! Otherwise a principal that can write code for others would gain their rights. An owner that has
+//! reviewed a version can confirm it, and becomes its author. No other change by an owner is a
+//! confirmation: code that an editor has written or attached stays the editor's.
 
-use crate::catalog::tool_definition::put_code;
+use crate::catalog::tool_definition::insert_code;
 use crate::error::{RequestError, missing_privilege, not_found};
 use crate::identity::caller::Caller;
 use crate::identity::grants::exists;
@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 const CONFIRM_HINT: &str =
     "an owner can confirm the code after reading it: `belljar grant confirm KIND:NAME`";
 
-/// The version of an object that its owner has read.
+/// The version of an object that its owner has reviewed.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConfirmRequest {
@@ -31,7 +31,7 @@ pub struct ConfirmRequest {
 }
 
 impl Service {
-    /// Whether the author of code may do something, too. A principal that was deleted may do nothing.
+    /// Whether the author of code has this privilege, too. A deleted principal has none.
     pub(crate) fn author_may(
         &self,
         workspace: WorkspaceId,
@@ -45,7 +45,7 @@ impl Service {
         }
     }
 
-    /// Refuses what the author of code may not do themselves.
+    /// Requires a privilege of the author of code.
     pub(crate) fn require_author(
         &self,
         workspace: WorkspaceId,
@@ -56,14 +56,14 @@ impl Service {
         if self.author_may(workspace, author, privilege, object)? {
             return Ok(());
         }
-        let mut refused = missing_privilege(privilege, object);
-        refused.error.message =
+        let mut error = missing_privilege(privilege, object);
+        error.error.message =
             format!("the author of this code, {author}, does not have {privilege} on {object}");
-        refused.error.hint = Some(CONFIRM_HINT.to_owned());
-        Err(refused)
+        error.error.hint = Some(CONFIRM_HINT.to_owned());
+        Err(error)
     }
 
-    /// The author of code as a principal; a refusal if they were deleted.
+    /// The author of code as a principal; an error if it was deleted.
     pub(crate) fn author_principal(
         &self,
         workspace: WorkspaceId,
@@ -76,8 +76,8 @@ impl Service {
         })
     }
 
-    /// Whether the specification of an agent may have the rights of the agent's owner: an owner of the
-    /// agent wrote or confirmed it.
+    /// Checks that an agent's specification may run with the rights of the agent's owner: an owner
+    /// must have written or confirmed it.
     pub(crate) fn check_specification_confirmed(
         &self,
         workspace: WorkspaceId,
@@ -106,9 +106,9 @@ impl Service {
         Ok(author == owner || self.author_may(workspace, author, Privilege::Ownership, object)?)
     }
 
-    /// The author of code that the caller has changed. An owner's change is theirs, and not a
-    /// confirmation of what an editor has left there: that has an operation of its own, which names the
-    /// version that was read.
+    /// The author of code after a change by the caller. An owner becomes the author of their own
+    /// change, but does not confirm an editor's code by it: that requires an explicit confirmation
+    /// of the reviewed version.
     pub(crate) fn author_of_change(
         &self,
         caller: &Caller,
@@ -121,7 +121,7 @@ impl Service {
         Ok(if stays { author } else { caller.id() })
     }
 
-    /// Makes the caller, an owner, the author of the version that they have read.
+    /// Makes the caller, an owner, the author of the version that it has reviewed.
     pub async fn confirm_agent(
         &self,
         caller: &Caller,
@@ -145,7 +145,7 @@ impl Service {
         .await
     }
 
-    /// Makes the caller, an owner, the author of the version that they have read.
+    /// Makes the caller, an owner, the author of the version that it has reviewed.
     pub async fn confirm_tool(
         &self,
         caller: &Caller,
@@ -163,14 +163,14 @@ impl Service {
                 let Some((tool, source)) = found else { return Ok(None) };
                 let mut tool = Tool { author, updated_at: now, ..tool };
                 tx.update_tool(workspace, &tool, &source)?;
-                put_code(&mut tool, source);
+                insert_code(&mut tool, source);
                 Ok(Some(tool))
             },
         )
         .await
     }
 
-    /// Makes the caller, an owner, the author of the deployment that they have read.
+    /// Makes the caller, an owner, the author of the deployment that it has reviewed.
     pub async fn confirm_function(
         &self,
         caller: &Caller,
@@ -185,7 +185,8 @@ impl Service {
             move |tx, workspace, read_at, _| {
                 let found = tx.function(workspace, id)?.filter(|found| found.updated_at == read_at);
                 let Some(mut function) = found else { return Ok(None) };
-                // A deployment that is under way knows its function by `updated_at`, which stays.
+                // `updated_at` must not change: a deployment in progress identifies the function by
+                // it.
                 if let Some(deployed) = &mut function.deployed {
                     deployed.author = author;
                 }
@@ -196,7 +197,8 @@ impl Service {
         .await
     }
 
-    /// Writes a confirmation and its audit line; `write` finds nothing if the version is another one.
+    /// Writes a confirmation and its audit entry; `write` returns `None` if the version is another
+    /// one.
     async fn confirm_code<T: Send + 'static>(
         &self,
         caller: &Caller,

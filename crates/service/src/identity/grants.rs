@@ -1,12 +1,12 @@
 //! Grants: privileges on objects, granted and revoked by the owner of the object.
 //!
-//! Rows of grants are the only truth about rights. A tool or an agent has exactly one owner, whose
-//! row moves when it is given away; a workspace may have several, and always has one.
+//! Rights are stored nowhere else. A tool or an agent has exactly one owner, whose grant moves with
+//! a transfer; a workspace has one owner or several.
 
 use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
 use crate::identity::caller::Caller;
 use crate::identity::ownership_offers::transfer_ownership;
-use crate::identity::workspace_owners::{last_owner_error, owner_needed};
+use crate::identity::workspace_owners::{last_owner_error, owner_needed_error};
 use crate::page::{Page, page_request};
 use crate::serde_helpers::object;
 use crate::service::Service;
@@ -25,8 +25,8 @@ use uuid::Uuid;
 #[serde(deny_unknown_fields)]
 pub struct GrantRequest {
     pub principal: PrincipalId,
-    /// An owner of the workspace grants `OWNERSHIP` of any object; other owners offer it. The other
-    /// grants on the object end then, but for those on a workspace, whose ownership is shared.
+    /// An owner of the workspace can grant `OWNERSHIP` of any object; other owners offer it. A new
+    /// owner ends the other grants on the object, except on a workspace, whose ownership is shared.
     pub privilege: Privilege,
     #[schema(value_type = GrantedObject)]
     #[serde(deserialize_with = "object")]
@@ -50,7 +50,7 @@ pub enum ObjectKind {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct GrantQuery {
-    /// Only grants of this principal. A caller who does not own the object sees only their own.
+    /// Only grants of this principal. A caller that does not own the object sees only their own.
     pub principal: Option<PrincipalId>,
     /// Kind of the object; together with `object_id`.
     #[param(inline)]
@@ -63,7 +63,7 @@ pub struct GrantQuery {
     pub cursor: Option<String>,
 }
 
-/// The row that makes a principal the owner of a new object.
+/// The grant that makes a principal the owner of a new object.
 pub(crate) fn new_ownership_grant(
     owner: PrincipalId,
     object: ObjectRef,
@@ -89,8 +89,8 @@ impl Service {
         self.require_privilege(caller, Privilege::Ownership, object)?;
         if privilege == Privilege::Ownership && principal != caller.id() {
             let workspace = caller.workspace;
-            let wrong = self.db.read(|rows| grant_error(rows, workspace, principal, object))?;
-            wrong.map_or_else(|| self.require_direct_transfer(caller, object), Err)?;
+            let error = self.db.read(|rows| grant_error(rows, workspace, principal, object))?;
+            error.map_or_else(|| self.require_direct_transfer(caller, object), Err)?;
         }
         let grant = Grant {
             id: GrantId::new(Uuid::now_v7()),
@@ -102,12 +102,13 @@ impl Service {
         };
         let workspace = caller.workspace;
         let entry = caller.audit_entry("grant.create", object, describe_grant(&grant));
-        let given = self.db.write(move |tx| write_grant(tx, workspace, &grant, &entry)).await?;
+        let granted = self.db.write(move |tx| write_grant(tx, workspace, &grant, &entry)).await?;
         self.notify_tools_changed(workspace);
-        given
+        granted
     }
 
-    /// A principal becomes an owner only by accepting, unless an owner of the workspace decides so.
+    /// Checks that the caller may transfer ownership without the acceptance of the recipient: only
+    /// owners of the workspace may.
     fn require_direct_transfer(
         &self,
         caller: &Caller,
@@ -123,7 +124,8 @@ impl Service {
             .into())
     }
 
-    /// Newest first: all of an object that the caller owns, and otherwise the caller's own.
+    /// Grants, newest first: all grants on an object that the caller owns, otherwise those of the
+    /// caller.
     pub async fn grants(
         &self,
         caller: &Caller,
@@ -132,10 +134,11 @@ impl Service {
         let object = query.object()?;
         let page = page_request(query.limit, query.cursor.as_deref())?;
         let workspace = caller.workspace;
-        let asked = object.unwrap_or(ObjectRef::Workspace(workspace));
-        let all = self.permit(workspace, &caller.principal, Privilege::Ownership, asked)?.is_some();
+        let governing = object.unwrap_or(ObjectRef::Workspace(workspace));
+        let all =
+            self.permit(workspace, &caller.principal, Privilege::Ownership, governing)?.is_some();
         if !all && query.principal.is_some_and(|principal| principal != caller.id()) {
-            return Err(missing_privilege(Privilege::Ownership, asked));
+            return Err(missing_privilege(Privilege::Ownership, governing));
         }
         let principal = if all { query.principal } else { Some(caller.id()) };
         let filter = GrantFilter { principal, object };
@@ -143,7 +146,7 @@ impl Service {
         Ok(self.db.read_off_thread(read).await?.into())
     }
 
-    /// Felt by the next request.
+    /// Revokes a grant from the next request on.
     pub async fn delete_grant(&self, caller: &Caller, id: GrantId) -> Result<(), RequestError> {
         let workspace = caller.workspace;
         let grant = self.db.read(|rows| rows.grant(workspace, id))?;
@@ -151,15 +154,15 @@ impl Service {
         let owner =
             self.permit(workspace, &caller.principal, Privilege::Ownership, grant.object)?;
         if owner.is_none() {
-            let seen = grant.principal == caller.id();
-            let refused = missing_privilege(Privilege::Ownership, grant.object);
-            return Err(if seen { refused } else { not_found("grant", id) });
+            let is_own = grant.principal == caller.id();
+            let error = missing_privilege(Privilege::Ownership, grant.object);
+            return Err(if is_own { error } else { not_found("grant", id) });
         }
         let entry = caller.audit_entry("grant.delete", grant.object, describe_grant(&grant));
-        let taken =
+        let revoked =
             self.db.write(move |tx| write_revocation(tx, workspace, &grant, &entry)).await?;
         self.notify_tools_changed(workspace);
-        taken
+        revoked
     }
 }
 
@@ -203,8 +206,8 @@ fn write_grant(
     grant: &Grant,
     entry: &NewAuditEntry,
 ) -> Result<Result<Grant, RequestError>, DatabaseError> {
-    if let Some(refused) = grant_error(tx, workspace, grant.principal, grant.object)? {
-        return Ok(Err(refused));
+    if let Some(error) = grant_error(tx, workspace, grant.principal, grant.object)? {
+        return Ok(Err(error));
     }
     let held = match grant.privilege {
         Privilege::Ownership => transfer_ownership(tx, workspace, grant)?,
@@ -216,7 +219,7 @@ fn write_grant(
     Ok(Ok(held))
 }
 
-/// Why a principal cannot be granted or offered anything on an object.
+/// The error if a principal cannot be granted or offered an object.
 pub(crate) fn grant_error(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
@@ -252,7 +255,7 @@ pub(crate) fn exists(
     })
 }
 
-/// A principal who used it would act as its owner.
+/// A principal that used a personal secret would act as its owner.
 fn private_secret_error() -> RequestError {
     invalid_field("/object", "is a personal secret, which cannot be granted")
 }
@@ -263,19 +266,21 @@ fn write_revocation(
     grant: &Grant,
     entry: &NewAuditEntry,
 ) -> Result<Result<(), RequestError>, DatabaseError> {
-    let refused = match (grant.privilege, grant.object) {
+    let error = match (grant.privilege, grant.object) {
         (Privilege::Ownership, ObjectRef::Workspace(_)) => {
             last_owner_error(tx, workspace, |reason| reason.grant.id == grant.id)?
         }
         (Privilege::Ownership, object) => Some(
-            owner_needed(format!("{object} would have no owner"))
-                .hint("offer OWNERSHIP of it to another principal instead")
-                .into(),
+            owner_needed_error(format!(
+                "the grant cannot be revoked: {object} would have no owner"
+            ))
+            .hint("offer its OWNERSHIP to another principal with `belljar grant offer`")
+            .into(),
         ),
         _ => None,
     };
-    if let Some(refused) = refused {
-        return Ok(Err(refused));
+    if let Some(error) = error {
+        return Ok(Err(error));
     }
     if !tx.delete_grant(workspace, grant.id)? {
         return Ok(Err(not_found("grant", grant.id)));

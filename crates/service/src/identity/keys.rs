@@ -1,9 +1,9 @@
-//! API keys: everybody makes their own; an owner of the workspace makes them for others, too.
+//! API keys: every principal creates its own; owners of the workspace also create them for others.
 //!
-//! A key that a principal creates for itself never has higher limits than the key that created
-//! with, shares its bounds, and is revoked with it; unless an owner makes it, it never lasts longer
-//! either. What an owner makes for others is their own. The secret is in the answer to its making
-//! and nowhere else.
+//! A key that a principal creates for itself has at most the limits of the key that it was created
+//! with, shares them, and is revoked with it; unless an owner creates it, it also expires no later.
+//! A key that an owner creates for another principal is independent. Only the response to the
+//! creation contains the secret.
 
 use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
 use crate::identity::api_key::{self, ApiKeyText};
@@ -19,8 +19,8 @@ use std::sync::Arc;
 use types::{ApiKey, Error, ErrorCode, KeyId, ObjectRef, PrincipalId, PrincipalKind, Privilege};
 use utoipa::{IntoParams, ToSchema};
 
-/// One for each machine and some for changing them. Those that an owner makes have a rate of their
-/// own, so that many keys would be many rates.
+/// Limit per principal: one key per machine, and some for rotation. Keys that an owner creates have
+/// rate limits of their own, so that more keys would mean more requests.
 const KEYS_MAX: u64 = 50;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -31,11 +31,12 @@ pub struct KeyRequest {
     /// The principal of the key; default: the caller.
     pub principal: Option<PrincipalId>,
     pub expires_at: Option<DateTime<Utc>>,
-    /// Requests a second, set by an owner of the workspace; above the server's own bound only by
-    /// the operator, and for the caller's own keys at most that of the key in use.
+    /// Maximum requests per second. Owners of the workspace can set it up to the limit of the
+    /// server, the operator to any value. For your own keys: at most the limit of the key that you
+    /// use.
     #[schema(minimum = 1)]
     pub rate_per_second: Option<u32>,
-    /// Concurrent requests, with the same bounds.
+    /// Maximum concurrent requests, with the same rules.
     #[schema(minimum = 1)]
     pub concurrency: Option<u32>,
 }
@@ -83,17 +84,17 @@ impl Service {
         request: KeyRequest,
     ) -> Result<IssuedKey, RequestError> {
         let now = self.now();
-        let with = caller.require_key()?;
+        let presented = caller.require_key()?;
         check_request(&request, now)?;
-        let request = self.apply_bounds(caller, with, request)?;
+        let request = self.apply_bounds(caller, presented, request)?;
         self.check_self_service_rate(caller)?;
-        let counted_with = counted_with(caller, with, &request);
+        let counted_with = counted_with(caller, presented, &request);
         let (id, secret, hash) = api_key::issue_key()?;
         let key = ApiKey {
             id,
             name: request.name,
             principal: request.principal.unwrap_or_else(|| caller.id()),
-            created_with: Some(with.id),
+            created_with: Some(presented.id),
             counted_with,
             rate_per_second: request.rate_per_second,
             concurrency: request.concurrency,
@@ -101,25 +102,26 @@ impl Service {
             expires_at: request.expires_at,
             revoked_at: None,
         };
-        let (workspace, with, made) = (caller.workspace, with.id, key.clone());
-        let entry = caller.audit_entry("key.create", format_args!("key {id}"), &made.name);
+        let (workspace, presented, row) = (caller.workspace, presented.id, key.clone());
+        let entry = caller.audit_entry("key.create", format_args!("key {id}"), &row.name);
         let written = move |tx: &Tx<'_>| {
-            if tx.key(workspace, with)?.is_none_or(|with| with.revoked_at.is_some()) {
+            if tx.key(workspace, presented)?.is_none_or(|presented| presented.revoked_at.is_some())
+            {
                 return Ok(Err(key_revoked_error()));
             }
-            let holder = tx.principal(workspace, made.principal)?;
-            let holder = holder.ok_or_else(|| not_found("principal", made.principal));
-            let refused = match holder {
-                Err(refused) => Some(refused),
+            let holder = tx.principal(workspace, row.principal)?;
+            let holder = holder.ok_or_else(|| not_found("principal", row.principal));
+            let error = match holder {
+                Err(error) => Some(error),
                 Ok(holder) if holder.kind == PrincipalKind::Role => {
                     Some(invalid_field("/principal", "is a role, and roles have no keys"))
                 }
-                Ok(_) => too_many(tx.count_active_keys(workspace, made.principal)?),
+                Ok(_) => too_many(tx.count_active_keys(workspace, row.principal)?),
             };
-            if let Some(refused) = refused {
-                return Ok(Err(refused));
+            if let Some(error) = error {
+                return Ok(Err(error));
             }
-            tx.insert_key(workspace, &made, &hash)?;
+            tx.insert_key(workspace, &row, &hash)?;
             tx.append_audit_entry(&entry)?;
             Ok(Ok(()))
         };
@@ -127,41 +129,42 @@ impl Service {
         Ok(IssuedKey { key, secret: Some(secret) })
     }
 
-    /// The request, if the caller may make such a key. An owner divides what a workspace may ask
-    /// for; only the operator can give one key more than the others,
-    /// since it is taken from the other workspaces.
+    /// The request with its limits, if the caller may create such a key. Owners divide the limits
+    /// of their workspace among keys; only the operator can give a key more than the server's
+    /// default, because other workspaces share the capacity.
     fn apply_bounds(
         &self,
         caller: &Caller,
-        with: PresentedKey,
+        presented: PresentedKey,
         request: KeyRequest,
     ) -> Result<KeyRequest, RequestError> {
-        let owner = self.owner_filter(caller)?.is_none();
+        let is_owner = self.owner_filter(caller)?.is_none();
         let sets_bounds = request.rate_per_second.is_some() || request.concurrency.is_some();
-        if !owner && (is_for_another(caller, &request) || sets_bounds) {
+        if !is_owner && (is_for_another(caller, &request) || sets_bounds) {
             return Err(missing_privilege(
                 Privilege::Ownership,
                 ObjectRef::Workspace(caller.workspace),
             ));
         }
-        let rate = request.rate_per_second > Some(self.config.key_rate_per_second);
-        if rate || request.concurrency > Some(self.config.key_concurrency) {
+        let exceeds_rate = request.rate_per_second > Some(self.config.key_rate_per_second);
+        if exceeds_rate || request.concurrency > Some(self.config.key_concurrency) {
             self.require_operator(caller)?;
         }
         if is_for_another(caller, &request) {
             return Ok(request);
         }
-        // A sole owner whose key is about to end must be able to make the next one.
-        let ends = if owner { None } else { with.expires_at };
+        // The only owner of a workspace must be able to create a new key when the current one is
+        // about to expire.
+        let expiry_max = if is_owner { None } else { presented.expires_at };
         Ok(KeyRequest {
-            expires_at: min_bound(request.expires_at, ends),
-            rate_per_second: min_bound(request.rate_per_second, with.rate_per_second),
-            concurrency: min_bound(request.concurrency, with.concurrency),
+            expires_at: min_bound(request.expires_at, expiry_max),
+            rate_per_second: min_bound(request.rate_per_second, presented.rate_per_second),
+            concurrency: min_bound(request.concurrency, presented.concurrency),
             ..request
         })
     }
 
-    /// Newest first, also those that are over, and never a secret.
+    /// API keys without secrets, newest first, including expired and revoked ones.
     pub async fn keys(
         &self,
         caller: &Caller,
@@ -176,14 +179,14 @@ impl Service {
         }
         let (workspace, page) =
             (caller.workspace, page_request(query.limit, query.cursor.as_deref())?);
-        let whose = own.or(query.principal);
-        let read = move |rows: &Reader<'_>| rows.keys(workspace, whose, page);
+        let principal = own.or(query.principal);
+        let read = move |rows: &Reader<'_>| rows.keys(workspace, principal, page);
         Ok(self.db.read_off_thread(read).await?.into())
     }
 
-    /// It is refused from the next request on, and with it all that its principal has made with it,
-    /// but not the one that this is asked with. What was asked with them ends: questions to people, sessions,
-    /// and what runs. Once more is the same.
+    /// Revokes a key from the next request on, together with the keys that its principal created
+    /// with it, but not the key of this request. Pending approvals, sessions and executions of the
+    /// revoked keys end. A second revocation changes nothing.
     pub async fn revoke_key(
         self: &Arc<Self>,
         caller: &Caller,
@@ -195,15 +198,17 @@ impl Service {
         if !self.may_see_owned_by(caller, key.principal)? {
             return Err(not_found("key", id));
         }
-        // To give a key up must always be possible; each can be revoked once.
+        // Revoking a key needs no further right, and has no rate limit: each key can be revoked
+        // once.
         let caller = caller.clone();
         let written = move |tx: &Tx<'_>| {
-            let asking = caller.key();
-            // A caller who creates the next key and revokes the old one would be left with neither.
-            if Some(id) == asking && !tx.keys_created_with(workspace, &key)?.is_empty() {
+            let presented = caller.key();
+            // Otherwise a caller that creates a new key and then revokes the old one would lose
+            // both.
+            if Some(id) == presented && !tx.keys_created_with(workspace, &key)?.is_empty() {
                 return Ok(Err(has_child_keys_error()));
             }
-            let revoked = tx.revoke_key(workspace, id, asking, now)?;
+            let revoked = tx.revoke_key(workspace, id, presented, now)?;
             for revoked in &revoked {
                 let object = format!("key {}", revoked.id);
                 tx.append_audit_entry(&caller.audit_entry(
@@ -218,7 +223,7 @@ impl Service {
         run_to_completion(async move {
             let revoked = service.db.write(written).await??;
             for key in revoked {
-                service.end_from(workspace, Origin::Key(key)).await?;
+                service.end_origin(workspace, Origin::Key(key)).await?;
             }
             Ok(())
         })
@@ -230,20 +235,20 @@ fn is_for_another(caller: &Caller, request: &KeyRequest) -> bool {
     request.principal.is_some_and(|principal| principal != caller.id())
 }
 
-/// The limits of a key that a principal creates for itself are those of the key that it is made
-/// with, unless it was given others.
-fn counted_with(caller: &Caller, with: PresentedKey, request: &KeyRequest) -> Option<KeyId> {
-    let same =
-        request.rate_per_second == with.rate_per_second && request.concurrency == with.concurrency;
-    (same && !is_for_another(caller, request)).then_some(with.counted_with)
+/// The key whose limits the new one shares: that of this request, unless the new key has other
+/// limits or another principal.
+fn counted_with(caller: &Caller, presented: PresentedKey, request: &KeyRequest) -> Option<KeyId> {
+    let has_same_limits = request.rate_per_second == presented.rate_per_second
+        && request.concurrency == presented.concurrency;
+    (has_same_limits && !is_for_another(caller, request)).then_some(presented.counted_with)
 }
 
-/// Absent is no bound.
+/// The lower of two limits; an absent one is no limit.
 fn min_bound<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     [one, other].into_iter().flatten().min()
 }
 
-/// Otherwise its last request could leave a key behind.
+/// Otherwise the last request of a revoked key could leave a new key behind.
 fn key_revoked_error() -> RequestError {
     Error::new(ErrorCode::AuthMissing, "a revoked API key cannot create keys").into()
 }

@@ -1,5 +1,5 @@
-//! What tools and agents have in common: the creator owns it, and a caller who may do nothing with
-//! one is told that it is not there.
+//! Objects with an owner: their creator owns them, and a caller without a privilege on one gets the
+//! same error as if it did not exist.
 
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
@@ -19,7 +19,7 @@ pub struct ObjectQuery {
     pub limit: Option<u32>,
     /// `next_cursor` of the previous page.
     pub cursor: Option<String>,
-    /// Search text in the name, for tools also in the description.
+    /// List only items whose name contains this text (for tools: name or description).
     pub search: Option<String>,
 }
 
@@ -29,7 +29,7 @@ impl Service {
         self.require_privilege(caller, Privilege::Modify, workspace).map(drop)
     }
 
-    /// Whether the caller may do anything at all with it.
+    /// Whether the caller has any privilege on the object.
     pub(crate) fn can_see(&self, caller: &Caller, object: ObjectRef) -> Result<bool, RequestError> {
         let (workspace, principal) = (caller.workspace, &caller.principal);
         for privilege in [Privilege::Usage, Privilege::Modify] {
@@ -40,7 +40,8 @@ impl Service {
         Ok(false)
     }
 
-    /// The principal whose grants filter a list; none for an owner of the workspace, who sees everything.
+    /// The principals whose grants filter a list; `None` for an owner of the workspace, who sees
+    /// everything.
     pub(crate) fn viewers(
         &self,
         caller: &Caller,
@@ -56,7 +57,7 @@ impl Service {
 }
 
 impl Caller {
-    /// The view of a new object for its creator.
+    /// The grant of a new object to its creator.
     pub(crate) fn ownership_grant(&self, object: ObjectRef, now: DateTime<Utc>) -> Grant {
         new_ownership_grant(self.id(), object, now)
     }

@@ -1,10 +1,9 @@
-//! Ownership of an object: offered by its owner, and handed over when the recipient accepts.
+//! Ownership of an object: offered by its owner, and transferred when the recipient accepts.
 //!
-//! An agent can run with its owner's rights, and a secret or a tool counts for more if its owner may do
-//! more. So a principal becomes an owner only by accepting. Only an owner of the workspace, who may do
-//! everything in it, hands over without an offer. What others were granted on the object ends with a
-//! change of its owner, and an agent runs with the rights of its callers until the new owner says
-//! otherwise.
+//! An agent can run with its owner's rights, and a secret or a tool has more effect if its owner
+//! has more rights. So a principal becomes an owner only by accepting, unless an owner of the
+//! workspace transfers the object directly. A transfer ends the other grants on the object and sets
+//! an agent to `run_as: caller`, until the new owner changes that.
 
 use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
 use crate::identity::caller::Caller;
@@ -27,7 +26,7 @@ use uuid::Uuid;
 pub struct OfferRequest {
     /// The new owner.
     pub principal: PrincipalId,
-    /// Any object but a workspace, whose ownership is shared by a grant.
+    /// Any object except a workspace, whose ownership is shared by a grant.
     #[schema(value_type = GrantedObject)]
     #[serde(deserialize_with = "object")]
     pub object: ObjectRef,
@@ -45,7 +44,7 @@ pub struct OfferQuery {
 }
 
 impl Service {
-    /// Offers OWNERSHIP of an object, in the place of an earlier offer of it.
+    /// Offers OWNERSHIP of an object. A new offer replaces an earlier one of the same object.
     pub async fn offer_ownership(
         &self,
         caller: &Caller,
@@ -63,8 +62,8 @@ impl Service {
         let workspace = caller.workspace;
         let entry = caller.audit_entry("ownership.offer", object, describe_offer(&offer));
         let written = self.db.write(move |tx| {
-            if let Some(refused) = grant_error(tx, workspace, principal, object)? {
-                return Ok(Err(refused));
+            if let Some(error) = grant_error(tx, workspace, principal, object)? {
+                return Ok(Err(error));
             }
             if matches!(object, ObjectRef::Workspace(_)) {
                 let message = "is a workspace; share its OWNERSHIP with a grant";
@@ -80,8 +79,7 @@ impl Service {
         written.await?
     }
 
-    /// Newest first: offers to the caller and of the caller, and all of them for an owner of the
-    /// workspace.
+    /// Offers, newest first: those to and by the caller; all offers for an owner of the workspace.
     pub async fn ownership_offers(
         &self,
         caller: &Caller,
@@ -94,7 +92,8 @@ impl Service {
         Ok(listed.await?.into())
     }
 
-    /// Makes the recipient of an offer the owner. The principal who offered it must still own it.
+    /// Makes the recipient of an offer the owner. The principal that offered it must still own the
+    /// object.
     pub async fn accept_ownership(
         &self,
         caller: &Caller,
@@ -131,7 +130,7 @@ impl Service {
         if ended.await? { Ok(()) } else { Err(not_found("offer", id)) }
     }
 
-    /// An offer that the caller made, may accept, or could have made.
+    /// An offer to the caller, by the caller, or of an object that the caller owns.
     fn visible_offer(&self, caller: &Caller, id: OfferId) -> Result<OwnershipOffer, RequestError> {
         let workspace = caller.workspace;
         let found = self.db.read(|rows| rows.offer(workspace, id))?;
@@ -183,7 +182,8 @@ fn write_acceptance(
     Ok(Ok(held))
 }
 
-/// Whether a principal holds OWNERSHIP of an object now: by itself, by a role, or of the workspace.
+/// Whether a principal has OWNERSHIP of an object now: itself, through a role, or through the
+/// workspace.
 fn holds_ownership(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
@@ -208,20 +208,20 @@ fn is_owner(
     Ok(owners.iter().any(|grant| grant.principal == principal))
 }
 
-/// Makes the principal of a grant the one owner of an object that is no workspace. All other grants on
-/// it end, and so do answers that were remembered about it.
+/// Makes the principal of a grant the only owner of an object, and deletes all other grants on it
+/// and remembered decisions about it. A workspace gets a further owner.
 pub(crate) fn transfer_ownership(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
-    to: &Grant,
+    grant: &Grant,
 ) -> Result<Grant, DatabaseError> {
-    if is_owner(tx, workspace, to.principal, to.object)? {
-        return tx.insert_grant(workspace, to);
+    if is_owner(tx, workspace, grant.principal, grant.object)? {
+        return tx.insert_grant(workspace, grant);
     }
-    let (owner, updated_at) = (to.principal, to.created_at);
-    match to.object {
-        // One owner more does not take anything from the others.
-        ObjectRef::Workspace(_) => return tx.insert_grant(workspace, to),
+    let (owner, updated_at) = (grant.principal, grant.created_at);
+    match grant.object {
+        // A further owner takes nothing from the others.
+        ObjectRef::Workspace(_) => return tx.insert_grant(workspace, grant),
         ObjectRef::Tool(id) => {
             if let Some((tool, source)) = tx.tool(workspace, id)? {
                 tx.update_tool(workspace, &types::Tool { owner, updated_at, ..tool }, &source)?;
@@ -248,7 +248,8 @@ pub(crate) fn transfer_ownership(
         }
         ObjectRef::Function(id) => {
             if let Some(function) = tx.function(workspace, id)? {
-                // A deployment that is under way knows its function by `updated_at`.
+                // `updated_at` must not change: a deployment in progress identifies the function by
+                // it.
                 let function = types::Function { owner, ..function };
                 tx.update_function(workspace, &function, None)?;
             }
@@ -266,6 +267,6 @@ pub(crate) fn transfer_ownership(
             }
         }
     }
-    tx.delete_grants_on(workspace, to.object)?;
-    tx.insert_grant(workspace, to)
+    tx.delete_grants_on(workspace, grant.object)?;
+    tx.insert_grant(workspace, grant)
 }

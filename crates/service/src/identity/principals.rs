@@ -1,11 +1,11 @@
 //! The principals of a workspace: users, services and roles.
 //!
-//! A member of a role has its grants, so a name among a principal's roles must always be that of a
-//! role: a role that is renamed or deleted is so in all its members, in the same transaction.
+//! A member of a role has its grants, so every name in a principal's list of roles must be that of
+//! a role: renaming or deleting a role changes its members in the same transaction.
 
 use crate::error::{RequestError, invalid_field, not_found};
 use crate::identity::caller::Caller;
-use crate::identity::workspace_owners::{WorkspaceOwner, last_owner_error, owner_needed};
+use crate::identity::workspace_owners::{WorkspaceOwner, last_owner_error, owner_needed_error};
 use crate::names;
 use crate::page::{Page, page_request};
 use crate::service::Service;
@@ -19,10 +19,10 @@ use types::{Error, ErrorCode, ObjectRef, Principal, PrincipalId, PrincipalKind, 
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// Each is looked up at every request of its members.
+/// Each role is looked up for every request of its members.
 const ROLES_MAX: usize = 32;
 const PREFERENCE_CHARS_MAX: usize = 200;
-/// A name that nothing reads is refused, so that a misspelt one is noticed.
+/// Unknown names are rejected, so that a typo is noticed.
 const PREFERENCES: [&str; 1] = ["code_model"];
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -30,7 +30,7 @@ const PREFERENCES: [&str; 1] = ["code_model"];
 pub struct PrincipalRequest {
     pub name: String,
     pub kind: PrincipalKind,
-    /// Names of roles; a role has none.
+    /// Names of roles; a role itself has none.
     #[serde(default)]
     pub roles: Vec<String>,
     /// The unique name of this principal in another system: the subject of its tokens.
@@ -52,7 +52,7 @@ pub struct PrincipalChange {
     pub name: Option<String>,
     /// The complete list of roles, not only new ones.
     pub roles: Option<Vec<String>>,
-    /// An empty text removes it.
+    /// An empty string removes it.
     pub external_id: Option<String>,
 }
 
@@ -92,16 +92,16 @@ impl Service {
             created_at: now,
             updated_at: now,
         };
-        let (workspace, made) = (caller.workspace, principal.clone());
-        let entry = principal_audit_entry(caller, "principal.create", made.id, &made.name);
+        let (workspace, row) = (caller.workspace, principal.clone());
+        let entry = principal_audit_entry(caller, "principal.create", row.id, &row.name);
         let written = move |tx: &Tx<'_>| {
-            if let Some(refused) = roles_error(tx, workspace, made.kind, &made.roles)? {
-                return Ok(Err(refused));
+            if let Some(error) = roles_error(tx, workspace, row.kind, &row.roles)? {
+                return Ok(Err(error));
             }
-            if let Some(refused) = external_id_error(tx, workspace, &made)? {
-                return Ok(Err(refused));
+            if let Some(error) = external_id_error(tx, workspace, &row)? {
+                return Ok(Err(error));
             }
-            tx.insert_principal(workspace, &made)?;
+            tx.insert_principal(workspace, &row)?;
             tx.append_audit_entry(&entry)?;
             Ok(Ok(()))
         };
@@ -109,7 +109,7 @@ impl Service {
         Ok(principal)
     }
 
-    /// Newest first.
+    /// Principals of the workspace, newest first.
     pub async fn principals(
         &self,
         caller: &Caller,
@@ -150,8 +150,8 @@ impl Service {
         self.db.write(changed).await?
     }
 
-    /// With its keys and grants, and with what it has asked for: questions to people, sessions, and what
-    /// runs. The objects that it owns need another owner first.
+    /// Deletes a principal with its keys and grants, and ends its pending approvals, sessions and
+    /// executions. Objects that it owns must get another owner first.
     pub async fn delete_principal(
         self: &Arc<Self>,
         caller: &Caller,
@@ -163,12 +163,13 @@ impl Service {
         let service = Arc::clone(self);
         run_to_completion(async move {
             service.db.write(move |tx| write_deletion(tx, workspace, id, now, &entry)).await??;
-            service.end_from(workspace, Origin::Principal(id)).await
+            service.end_origin(workspace, Origin::Principal(id)).await
         })
         .await
     }
 
-    /// The current preferences of the caller, not those at the start of the request.
+    /// The current preferences of the caller, which may have changed since the start of the
+    /// request.
     pub fn preferences(&self, caller: &Caller) -> Result<BTreeMap<String, String>, RequestError> {
         self.principal(caller, caller.id()).map(|principal| principal.preferences)
     }
@@ -182,13 +183,13 @@ impl Service {
         check_preferences(&preferences)?;
         self.check_self_service_rate(caller)?;
         let (workspace, id, now) = (caller.workspace, caller.id(), Utc::now());
-        let kept = preferences.clone();
+        let row_preferences = preferences.clone();
         let entry = principal_audit_entry(caller, "preferences.change", id, "");
         let written = move |tx: &Tx<'_>| {
             let Some(found) = tx.principal(workspace, id)? else {
                 return Ok(Err(not_found("principal", id)));
             };
-            let changed = Principal { preferences: kept, updated_at: now, ..found };
+            let changed = Principal { preferences: row_preferences, updated_at: now, ..found };
             tx.update_principal(workspace, &changed)?;
             tx.append_audit_entry(&entry)?;
             Ok(Ok(()))
@@ -220,8 +221,8 @@ fn check_preferences(preferences: &BTreeMap<String, String>) -> Result<(), Reque
             return Err(invalid_field(&path, format!("is not a preference; use {known}")));
         }
         if value.chars().count() > PREFERENCE_CHARS_MAX || value.chars().any(char::is_control) {
-            let most = format!("must be one line of at most {PREFERENCE_CHARS_MAX} characters");
-            return Err(invalid_field(&path, most));
+            let message = format!("must be one line of at most {PREFERENCE_CHARS_MAX} characters");
+            return Err(invalid_field(&path, message));
         }
     }
     Ok(())
@@ -234,37 +235,38 @@ fn roles_error(
     kind: PrincipalKind,
     roles: &[String],
 ) -> Result<Option<RequestError>, DatabaseError> {
-    let wrong = |place: String, message: String| Ok(Some(invalid_field(&place, message)));
+    let invalid = |path: String, message: String| Ok(Some(invalid_field(&path, message)));
     if kind == PrincipalKind::Role && !roles.is_empty() {
-        return wrong("/roles".into(), "a role cannot be a member of roles".into());
+        return invalid("/roles".into(), "a role cannot be a member of roles".into());
     }
     if roles.len() > ROLES_MAX {
-        return wrong("/roles".into(), format!("can have at most {ROLES_MAX}"));
+        return invalid("/roles".into(), format!("can have at most {ROLES_MAX}"));
     }
     let mut seen = HashSet::new();
     for (index, name) in roles.iter().enumerate() {
         if !seen.insert(name) {
-            return wrong(format!("/roles/{index}"), "is listed twice".into());
+            return invalid(format!("/roles/{index}"), "is listed twice".into());
         }
         let found = rows.principal_by_name(workspace, name)?;
         if found.is_none_or(|found| found.kind != PrincipalKind::Role) {
-            return wrong(format!("/roles/{index}"), format!("role {name:?} not found"));
+            return invalid(format!("/roles/{index}"), format!("role {name:?} not found"));
         }
     }
     Ok(None)
 }
 
-/// A token names one principal and never one of two.
+/// The error if another principal has this external id, because a token must identify one
+/// principal.
 fn external_id_error(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
     principal: &Principal,
 ) -> Result<Option<RequestError>, DatabaseError> {
     let Some(external_id) = &principal.external_id else { return Ok(None) };
-    let known = rows.principals_by_external_id(workspace, external_id)?;
-    let other = known.into_iter().find(|known| known.id != principal.id);
-    Ok(other.map(|other| {
-        let message = format!("{} already has the external_id {external_id:?}", other.name);
+    let existing = rows.principals_by_external_id(workspace, external_id)?;
+    let holder = existing.into_iter().find(|existing| existing.id != principal.id);
+    Ok(holder.map(|holder| {
+        let message = format!("{} already has the external_id {external_id:?}", holder.name);
         Error::new(ErrorCode::NameTaken, message)
             .hint("remove it there first with an empty external_id")
             .into()
@@ -292,20 +294,20 @@ fn write_change(
         updated_at: now,
         ..before.clone()
     };
-    if let Some(refused) = roles_error(tx, workspace, after.kind, &after.roles)? {
-        return Ok(Err(refused));
+    if let Some(error) = roles_error(tx, workspace, after.kind, &after.roles)? {
+        return Ok(Err(error));
     }
-    if let Some(refused) = external_id_error(tx, workspace, &after)? {
-        return Ok(Err(refused));
+    if let Some(error) = external_id_error(tx, workspace, &after)? {
+        return Ok(Err(error));
     }
     if after.roles != before.roles {
-        let kept = tx.role_ids(workspace, &after.roles)?;
+        let roles = tx.role_ids(workspace, &after.roles)?;
         let is_lost = |reason: &WorkspaceOwner| {
-            let by = reason.grant.principal;
-            reason.who.id == id && by != id && !kept.contains(&by)
+            let holder = reason.grant.principal;
+            reason.who.id == id && holder != id && !roles.contains(&holder)
         };
-        if let Some(refused) = last_owner_error(tx, workspace, is_lost)? {
-            return Ok(Err(refused));
+        if let Some(error) = last_owner_error(tx, workspace, is_lost)? {
+            return Ok(Err(error));
         }
     }
     if after.name != before.name && before.kind == PrincipalKind::Role {
@@ -327,20 +329,23 @@ fn write_deletion(
         return Ok(Err(not_found("principal", id)));
     };
     if let Some(owned) = describe_owned(tx.count_owned(workspace, id)?) {
-        let refused = owner_needed(format!("{} owns {owned}", principal.name))
-            .hint("grant OWNERSHIP of them to another principal, or delete them");
-        return Ok(Err(refused.into()));
+        let error = owner_needed_error(format!(
+            "principal {:?} cannot be deleted: it owns {owned}",
+            principal.name
+        ))
+        .hint("offer them to another principal, or delete them");
+        return Ok(Err(error.into()));
     }
-    let is_theirs = |reason: &WorkspaceOwner| reason.who.id == id || reason.grant.principal == id;
-    if let Some(refused) = last_owner_error(tx, workspace, is_theirs)? {
-        return Ok(Err(refused));
+    let is_affected = |reason: &WorkspaceOwner| reason.who.id == id || reason.grant.principal == id;
+    if let Some(error) = last_owner_error(tx, workspace, is_affected)? {
+        return Ok(Err(error));
     }
     if principal.kind == PrincipalKind::Role {
         replace_role(tx, workspace, &principal.name, None, now)?;
     }
-    for own in tx.private_secrets(workspace, id)? {
-        tx.delete_secret(workspace, own.id)?;
-        tx.delete_grants_on(workspace, ObjectRef::Secret(own.id))?;
+    for secret in tx.private_secrets(workspace, id)? {
+        tx.delete_secret(workspace, secret.id)?;
+        tx.delete_grants_on(workspace, ObjectRef::Secret(secret.id))?;
     }
     tx.delete_remembered_approvals_of_requester(workspace, id)?;
     tx.delete_principal(workspace, id)?;
@@ -348,7 +353,8 @@ fn write_deletion(
     Ok(Ok(()))
 }
 
-/// Memberships end with the role: a later role of that name would have the old members.
+/// Renames a role in its members, or removes it: a later role of that name must not get the old
+/// members.
 fn replace_role(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
@@ -357,17 +363,17 @@ fn replace_role(
     now: DateTime<Utc>,
 ) -> Result<(), DatabaseError> {
     for member in tx.role_members(workspace, old)? {
-        let kept = member.roles.iter().filter_map(|role| match role == old {
+        let roles = member.roles.iter().filter_map(|role| match role == old {
             true => new.map(str::to_owned),
             false => Some(role.clone()),
         });
-        let roles = kept.collect();
+        let roles = roles.collect();
         tx.update_principal(workspace, &Principal { roles, updated_at: now, ..member })?;
     }
     Ok(())
 }
 
-/// The objects that would have no owner. Documents are not among them: they expire.
+/// The objects that would have no owner. Documents are not among them, because they expire.
 fn describe_owned(owned: OwnedCounts) -> Option<String> {
     let kinds = [
         (owned.tools, "tool"),
@@ -401,8 +407,8 @@ mod tests {
     fn only_preferences_that_something_reads_are_kept() {
         let one = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
         assert!(check_preferences(&one("code_model", "small")).is_ok());
-        let refused = check_preferences(&one("code_modle", "small")).unwrap_err();
-        assert_eq!(refused.details[0].path.as_deref(), Some("/code_modle"));
+        let error = check_preferences(&one("code_modle", "small")).unwrap_err();
+        assert_eq!(error.details[0].path.as_deref(), Some("/code_modle"));
         assert!(check_preferences(&one("code_model", "a\nb")).is_err());
         assert!(check_preferences(&one("code_model", &"x".repeat(201))).is_err());
     }

@@ -1,5 +1,5 @@
-//! How often a principal without rights may change its own keys and preferences: each change is a line of the audit
-//! log, which is kept for a long time, and a row besides.
+//! Rate limit for principals that change their own keys and preferences without owning the
+//! workspace: each change adds an audit entry, which is stored for a long time, and a row.
 
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
@@ -9,13 +9,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use types::{Error, ErrorCode, PrincipalId};
 
-/// Keys made and preferences set, by one principal that does not own its workspace. A
-/// person or a program that changes its keys needs a few a day.
+/// Keys created and preferences set by one principal. People and programs that rotate keys need a
+/// few per day.
 const CHANGES_MAX: u32 = 60;
 const WINDOW: Duration = Duration::from_secs(60 * 60);
 
-/// Changes of each principal since its window began. There are as many as principals that have
-/// changed something within the last window.
+/// The number of changes of each principal since its window began. It has one entry per principal
+/// with a change in the last window.
 #[derive(Debug, Default)]
 pub(crate) struct SelfServiceRateLimit(Mutex<HashMap<PrincipalId, (Instant, u32)>>);
 
@@ -30,7 +30,7 @@ impl SelfServiceRateLimit {
 }
 
 impl Service {
-    /// Before a change of the caller's own things.
+    /// Counts a change of the caller's own keys or preferences, and checks the limit.
     pub(crate) fn check_self_service_rate(&self, caller: &Caller) -> Result<(), RequestError> {
         if self.owner_filter(caller)?.is_none()
             || self.self_service_rate.try_count(caller.id(), self.config.clock.instant())

@@ -1,8 +1,9 @@
-//! Tokens of the issuer that the operator trusts (RFC 9068): each identifies a principal, and no more.
+//! OAuth access tokens (RFC 9068) of the issuer that the operator trusts: each identifies a
+//! principal, and nothing more.
 //!
-//! A token is believed when the issuer has signed it, for this server, and it is not over. How it
-//! must be signed follows from the issuer's key and never from the token. It is not passed on,
-//! logged or kept.
+//! A token is valid if the issuer has signed it for this server and it has not expired. The
+//! algorithm is determined by the issuer's key and never by the token. Tokens are not forwarded,
+//! logged or stored.
 
 mod issuer;
 mod jwks;
@@ -19,14 +20,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::{Error, ErrorCode};
 
-/// Several times what issuers make, and less than a request's headers may have.
+/// Several times the usual size, and less than the headers of a request may have.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 /// Allowed clock skew.
 const LEEWAY: Duration = Duration::from_secs(30);
 /// The `typ` of access tokens: that of RFC 9068, and the older one.
 const TOKEN_TYPES: [&str; 3] = ["at+jwt", "application/at+jwt", "jwt"];
 
-/// Whom a good token names, and until when.
+/// The subject of a valid token, and its expiry.
 #[derive(Debug)]
 pub(crate) struct TokenSubject {
     pub(crate) name: String,
@@ -62,15 +63,15 @@ pub(crate) enum TokenError {
 }
 
 impl From<TokenError> for RequestError {
-    fn from(refused: TokenError) -> Self {
-        let error = match refused {
+    fn from(error: TokenError) -> Self {
+        let error = match error {
             TokenError::Unreachable => {
-                let message = format!("the access token cannot be verified now: {refused}");
+                let message = format!("the access token cannot be verified now: {error}");
                 Error::new(ErrorCode::AuthUnavailable, message)
                     .hint("retry later, or send an API key; the log of the server has the reason")
             }
-            refused => {
-                let message = format!("invalid access token: {refused}");
+            error => {
+                let message = format!("invalid access token: {error}");
                 Error::new(ErrorCode::AuthMissing, message).hint(
                     "see /.well-known/oauth-protected-resource for the issuer and the audience",
                 )
@@ -111,12 +112,12 @@ impl From<jsonwebtoken::errors::Error> for TokenError {
 struct Claims {
     sub: String,
     exp: f64,
-    /// One, although the check of it would take several.
+    /// Required to be a single issuer; the library would also accept several.
     #[serde(rename = "iss")]
     _iss: String,
 }
 
-/// Says whom tokens name.
+/// Verifies access tokens.
 #[derive(Debug)]
 pub(crate) struct TokenVerifier {
     keys: Arc<KeySetCache>,
@@ -147,10 +148,10 @@ impl TokenVerifier {
         let key = self.keys.find_key(kid, header.alg).await?;
         let expected = Validation { algorithms: vec![key.algorithm], ..self.expected.clone() };
         let claims = jsonwebtoken::decode::<Claims>(token, &key.key, &expected)?.claims;
-        // Whole seconds; a number that no calendar has is none.
+        // In whole seconds; a number outside of the calendar is invalid.
         let until = DateTime::from_timestamp(claims.exp as i64, 0).map(|exp| exp + LEEWAY);
         let until = until.ok_or(TokenError::Claims)?;
-        // The same moment for a request as for a stream, which looks at this later.
+        // The expiry is the same for requests and for event streams, which check it again later.
         if now >= until {
             return Err(TokenError::Expired);
         }
@@ -158,13 +159,13 @@ impl TokenVerifier {
     }
 }
 
-/// The name of the key that the token says it is signed with, if it is of a form that is taken.
+/// The id of the key that a token names, if the type and the algorithm of the token are supported.
 fn key_id(header: &Header) -> Result<&str, TokenError> {
     if !matches!(header.alg, Algorithm::RS256 | Algorithm::ES256 | Algorithm::EdDSA) {
         return Err(TokenError::Algorithm);
     }
     let kind = header.typ.as_deref().unwrap_or("jwt");
-    // What must be understood is not (RFC 7515, 4.1.11).
+    // Extensions that must be understood are not supported (RFC 7515, 4.1.11).
     if header.crit.is_some() || !TOKEN_TYPES.iter().any(|known| known.eq_ignore_ascii_case(kind)) {
         return Err(TokenError::Kind);
     }

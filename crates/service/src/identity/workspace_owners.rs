@@ -7,7 +7,7 @@ use db::{DatabaseError, Reader};
 use policy::Permit;
 use types::{Error, ErrorCode, Grant, ObjectRef, Principal, PrincipalKind, Privilege, WorkspaceId};
 
-/// One reason for the ownership of a workspace: a grant, and its holder, directly or through a role.
+/// An owner of a workspace: a grant, and a principal that has it directly or through a role.
 #[derive(Debug)]
 pub(crate) struct WorkspaceOwner {
     pub(crate) grant: Grant,
@@ -21,23 +21,23 @@ impl Service {
     }
 }
 
-/// The refusal of a change that takes away every reason why anybody owns the workspace. A role
-/// without members owns nothing.
+/// The error if a change would leave the workspace without an owner. A role without members owns
+/// nothing.
 pub(crate) fn last_owner_error(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
     is_taken_away: impl Fn(&WorkspaceOwner) -> bool,
 ) -> Result<Option<RequestError>, DatabaseError> {
-    let none_left = workspace_owners(rows, workspace)?.iter().all(is_taken_away);
-    Ok(none_left.then(|| {
-        owner_needed("the workspace would have no owner left")
+    let no_owner_left = workspace_owners(rows, workspace)?.iter().all(is_taken_away);
+    Ok(no_owner_left.then(|| {
+        owner_needed_error("the workspace would have no owner left")
             .hint("grant OWNERSHIP of the workspace to another principal first")
             .into()
     }))
 }
 
-/// Something would be left without an owner.
-pub(crate) fn owner_needed(message: impl Into<String>) -> Error {
+/// The error for a change that would leave an object without an owner.
+pub(crate) fn owner_needed_error(message: impl Into<String>) -> Error {
     Error::new(ErrorCode::OwnerNeeded, message)
 }
 
@@ -45,7 +45,7 @@ fn workspace_owners(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
 ) -> Result<Vec<WorkspaceOwner>, DatabaseError> {
-    let mut reasons = Vec::new();
+    let mut owners = Vec::new();
     for grant in rows.ownership_grants(workspace, ObjectRef::Workspace(workspace))? {
         let holder = rows.principal(workspace, grant.principal)?;
         let holders = match holder {
@@ -54,7 +54,7 @@ fn workspace_owners(
             }
             holder => Vec::from_iter(holder),
         };
-        reasons.extend(holders.into_iter().map(|who| WorkspaceOwner { grant: grant.clone(), who }));
+        owners.extend(holders.into_iter().map(|who| WorkspaceOwner { grant: grant.clone(), who }));
     }
-    Ok(reasons)
+    Ok(owners)
 }

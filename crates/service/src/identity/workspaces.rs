@@ -1,4 +1,4 @@
-//! Workspaces: each a world of its own, with an owner who has the first key to it.
+//! Workspaces: isolated tenants of a server, each with an owner and its first API key.
 
 use crate::error::RequestError;
 use crate::identity::api_key::{self, ApiKeyText};
@@ -18,7 +18,8 @@ use types::{
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// The workspace of the first start. Its owners are the operators of the server, and may create others.
+/// The workspace of the first start. Its owners are the operators of the server, and can create
+/// others.
 const FIRST_WORKSPACE: &str = "default";
 const OWNER_NAME: &str = "owner";
 
@@ -28,7 +29,7 @@ pub struct WorkspaceRequest {
     pub name: String,
 }
 
-/// A workspace as it begins.
+/// The rows of a new workspace.
 #[derive(Debug, Clone)]
 struct InitialWorkspace {
     workspace: Workspace,
@@ -42,7 +43,7 @@ struct InitialWorkspace {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct NewWorkspace {
     pub workspace: Workspace,
-    /// Its owner.
+    /// The owner of the workspace.
     pub principal: Principal,
     pub key: IssuedKey,
 }
@@ -103,26 +104,26 @@ impl InitialWorkspace {
 }
 
 impl Service {
-    /// Makes the first workspace if there is none, and gives the key of its owner.
+    /// Creates the first workspace if there is none, and returns the key of its owner.
     pub(crate) async fn create_first_workspace(&self) -> Result<Option<ApiKeyText>, StartError> {
         if !self.db.read(|rows| rows.workspaces())?.is_empty() {
             return Ok(None);
         }
         let now = Utc::now();
-        let (beginning, secret) =
+        let (initial, secret) =
             InitialWorkspace::new(FIRST_WORKSPACE, now).map_err(StartError::FirstKey)?;
         let entry = NewAuditEntry {
             at: now,
-            workspace: beginning.workspace.id,
+            workspace: initial.workspace.id,
             principal: None,
             key: None,
             action: "workspace.create".to_owned(),
-            object: format!("workspace {}", beginning.workspace.id),
+            object: format!("workspace {}", initial.workspace.id),
             detail: "first start".to_owned(),
         };
         self.db
             .write(move |tx| {
-                beginning.write(tx)?;
+                initial.write(tx)?;
                 tx.append_audit_entry(&entry)?;
                 Ok(())
             })
@@ -130,13 +131,13 @@ impl Service {
         Ok(Some(secret))
     }
 
-    /// Gives workspaces of older versions what new ones begin with.
+    /// Adds what new workspaces contain to workspaces of older versions.
     pub(crate) async fn backfill_workspaces(&self) -> Result<(), DatabaseError> {
-        let complete = |tx: &Tx<'_>| {
+        let backfill = |tx: &Tx<'_>| {
             for Workspace { id, .. } in tx.workspaces()? {
                 let owner = tx.ownership_grants(id, ObjectRef::Workspace(id))?.into_iter().next();
-                let there = tx.integration_by_name(id, network::INTERNET)?.is_some();
-                if let (Some(owner), false) = (owner, there) {
+                let has_internet = tx.integration_by_name(id, network::INTERNET)?.is_some();
+                if let (Some(owner), false) = (owner, has_internet) {
                     tx.insert_integration(
                         id,
                         &network::internet_integration(owner.principal, Utc::now()),
@@ -145,7 +146,7 @@ impl Service {
             }
             Ok(())
         };
-        self.db.write(complete).await
+        self.db.write(backfill).await
     }
 
     pub(crate) fn first_workspace(&self) -> Result<Option<WorkspaceId>, RequestError> {
@@ -155,9 +156,9 @@ impl Service {
 
     /// Owners of the first workspace are the operators of the server.
     pub fn require_operator(&self, caller: &Caller) -> Result<(), RequestError> {
-        let here = self.first_workspace()? == Some(caller.workspace);
+        let is_first = self.first_workspace()? == Some(caller.workspace);
         let owner = self.owner_filter(caller)?.is_none();
-        if here && owner {
+        if is_first && owner {
             return Ok(());
         }
         Err(Error::new(ErrorCode::GrantMissing, "only the operator of this server may do this")
@@ -173,9 +174,9 @@ impl Service {
         self.require_operator(caller)?;
         caller.require_key()?;
         crate::names::check_name("/name", &request.name)?;
-        let (beginning, secret) = InitialWorkspace::new(&request.name, Utc::now())?;
-        let entry = caller.audit_entry("workspace.create", beginning.workspace.id, &request.name);
-        let written = beginning.clone();
+        let (initial, secret) = InitialWorkspace::new(&request.name, Utc::now())?;
+        let entry = caller.audit_entry("workspace.create", initial.workspace.id, &request.name);
+        let written = initial.clone();
         self.db
             .write(move |tx| {
                 written.write(tx)?;
@@ -183,7 +184,7 @@ impl Service {
                 Ok(())
             })
             .await?;
-        let InitialWorkspace { workspace, owner, key, .. } = beginning;
+        let InitialWorkspace { workspace, owner, key, .. } = initial;
         let key = IssuedKey { key, secret: Some(secret) };
         Ok(NewWorkspace { workspace, principal: owner, key })
     }

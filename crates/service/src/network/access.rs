@@ -72,16 +72,16 @@ impl Service {
         // A new value under the same name and for the same use does not change what the approver
         // saw.
         let secrets = self.usable_secrets(consumer)?;
-        let used =
+        let secret_ids =
             secrets.iter().map(|it| json!([it.id, it.name, it.scope, it.inject, it.exposed]));
-        let opened = integrations.iter().map(|it| self.integration_content(workspace, it));
-        let opened = opened.collect::<Result<Vec<Value>, RequestError>>()?;
+        let contents = integrations.iter().map(|it| self.integration_content(workspace, it));
+        let contents = contents.collect::<Result<Vec<Value>, RequestError>>()?;
         let agent = agent.map(|it| json!([it.id, it.run_as, it.owner, it.specification]));
-        let stands_for = json!([run_as.id, opened, used.collect::<Vec<_>>(), agent]);
+        let digested = json!([run_as.id, contents, secret_ids.collect::<Vec<_>>(), agent]);
         Ok(SandboxAccess {
             integrations: names,
             secrets: secrets.iter().map(|secret| secret.name.clone()).collect(),
-            digest: Sha256::digest(stands_for.to_string()).into(),
+            digest: Sha256::digest(digested.to_string()).into(),
         })
     }
 

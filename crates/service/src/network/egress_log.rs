@@ -129,13 +129,13 @@ impl EgressLog {
 
 impl Service {
     /// Logs the attempts of a sandbox without network access, which only its record has.
-    pub(crate) fn log_refused_attempts(&self, whose: &RunContext, execution: &Execution) {
+    pub(crate) fn log_refused_attempts(&self, context: &RunContext, execution: &Execution) {
         let Some(sandbox_id) = execution.sandbox_id else { return };
         for attempt in &execution.network {
             let since = TimeDelta::milliseconds(attempt.t.try_into().unwrap_or_default());
             let entry = NetworkLogEntry {
                 at: execution.started_at.unwrap_or(execution.created_at) + since,
-                principal: whose.principal,
+                principal: context.principal,
                 sandbox_id,
                 execution_id: Some(execution.id),
                 host: attempt.host.clone(),
@@ -144,7 +144,7 @@ impl Service {
                 allowed: attempt.allowed,
                 reason: attempt.reason.clone(),
             };
-            self.egress_log_queue.push((whose.workspace, entry));
+            self.egress_log_queue.push((context.workspace, entry));
         }
     }
 }

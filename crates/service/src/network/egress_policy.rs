@@ -106,7 +106,7 @@ impl EgressPolicySource for SandboxPolicySource {
     fn current_policy(&self) -> EgressPolicyFuture<'_> {
         Box::pin(async {
             let service = self.service.upgrade().ok_or("the server is stopping")?;
-            self.policy(&service).await.map_err(|refused| refused.error.message)
+            self.policy(&service).await.map_err(|error| error.error.message)
         })
     }
 

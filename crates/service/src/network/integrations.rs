@@ -95,13 +95,14 @@ impl Service {
         let workspace = caller.workspace;
         let written = self.db.write(move |tx| {
             if tx.count_integrations(workspace)? >= OBJECTS_MAX {
-                let message = format!("a workspace has at most {OBJECTS_MAX} integrations");
+                let message =
+                    format!("limit of {OBJECTS_MAX} integrations in this workspace reached");
                 return Ok(Err(Error::new(ErrorCode::QuotaExceeded, message)
-                    .hint("delete one")
+                    .hint("delete an integration that is no longer needed")
                     .into()));
             }
-            if let Some(gone) = missing_rule(tx, workspace, &integration)? {
-                return Ok(Err(gone));
+            if let Some(error) = missing_rule(tx, workspace, &integration)? {
+                return Ok(Err(error));
             }
             tx.insert_integration(workspace, &integration)?;
             tx.insert_grant(workspace, &grant)?;
@@ -158,21 +159,21 @@ impl Service {
             caller.audit_entry("integration.change", ObjectRef::Integration(id), &before.name);
         let workspace = caller.workspace;
         let written = self.db.write(move |tx| {
-            let Some(now) = tx.integration(workspace, id)? else {
+            let Some(current) = tx.integration(workspace, id)? else {
                 return Ok(Err(not_found("integration", id)));
             };
             let integration = Integration {
                 allowed_network_rules: change
                     .allowed_network_rules
-                    .unwrap_or(now.allowed_network_rules),
-                allowed_secrets: change.allowed_secrets.unwrap_or(now.allowed_secrets),
-                enabled: change.enabled.unwrap_or(now.enabled),
-                comment: comment.or(now.comment),
+                    .unwrap_or(current.allowed_network_rules),
+                allowed_secrets: change.allowed_secrets.unwrap_or(current.allowed_secrets),
+                enabled: change.enabled.unwrap_or(current.enabled),
+                comment: comment.or(current.comment),
                 updated_at: Utc::now(),
-                ..now
+                ..current
             };
-            if let Some(gone) = missing_rule(tx, workspace, &integration)? {
-                return Ok(Err(gone));
+            if let Some(error) = missing_rule(tx, workspace, &integration)? {
+                return Ok(Err(error));
             }
             tx.update_integration(workspace, &integration)?;
             tx.append_audit_entry(&entry)?;
@@ -197,10 +198,10 @@ impl Service {
         let deleted = self.db.write(move |tx| {
             let users = integration_users(tx, workspace, &integration.name)?;
             if !users.is_empty() {
-                let mut refused = in_use(&format!("integration {:?}", integration.name), &users);
-                let hint = "remove it from them first, or disable it: belljar network disable";
-                refused.error.hint = Some(hint.to_owned());
-                return Ok(Err(refused));
+                let mut error = in_use(&format!("integration {:?}", integration.name), &users);
+                let hint = "remove it from these first, or disable it: belljar network disable";
+                error.error.hint = Some(hint.to_owned());
+                return Ok(Err(error));
             }
             tx.delete_integration(workspace, id)?;
             tx.delete_grants_on(workspace, object)?;
@@ -233,22 +234,24 @@ impl Service {
     pub(crate) fn check_integrations(
         &self,
         workspace: WorkspaceId,
-        (who, why): (&Principal, &str),
+        (principal, why): (&Principal, &str),
         names: &[String],
     ) -> Result<(), RequestError> {
         for name in names {
             let found = self.db.read(|rows| rows.integration_by_name(workspace, name))?;
             let integration = found.ok_or_else(|| unknown_integration(name))?;
             let object = ObjectRef::Integration(integration.id);
-            if self.permit(workspace, who, Privilege::Usage, object)?.is_none() {
-                let mut refused = missing_privilege(Privilege::Usage, object);
-                refused.error.message =
-                    format!("{:?}, {why}, does not have USAGE on integration {name:?}", who.name);
-                refused.error.hint = Some(format!(
+            if self.permit(workspace, principal, Privilege::Usage, object)?.is_none() {
+                let mut error = missing_privilege(Privilege::Usage, object);
+                error.error.message = format!(
+                    "{:?}, {why}, does not have USAGE on integration {name:?}",
+                    principal.name
+                );
+                error.error.hint = Some(format!(
                     "ask its owner to run `belljar grant add {} USAGE integration:{name}`",
-                    who.name
+                    principal.name
                 ));
-                return Err(refused);
+                return Err(error);
             }
         }
         Ok(())
@@ -290,13 +293,13 @@ impl Service {
         workspace: WorkspaceId,
         integrations: &[Integration],
     ) -> Result<Vec<IntegrationRules>, RequestError> {
-        let opened = self.db.read(|rows| {
+        let rules = self.db.read(|rows| {
             integrations
                 .iter()
                 .map(|integration| rules_of_integration(rows, workspace, integration))
                 .collect()
         });
-        Ok(opened?)
+        Ok(rules?)
     }
 
     fn check_rules(&self, caller: &Caller, names: &[String]) -> Result<(), RequestError> {
@@ -312,7 +315,7 @@ impl Service {
                 None => false,
             };
             let Some(rule) = found.filter(|_| seen) else {
-                let message = format!("there is no network rule {name:?}");
+                let message = format!("network rule {name:?} not found");
                 return Err(invalid_field(&format!("{path}/{index}"), message));
             };
             self.require_privilege(caller, Privilege::Usage, ObjectRef::NetworkRule(rule.id))?;
@@ -342,7 +345,7 @@ impl Service {
         match names.iter().enumerate().find(|(_, name)| unknown(name)) {
             None => Ok(()),
             Some((index, name)) => {
-                let message = format!("there is no secret {name:?} of the workspace");
+                let message = format!("workspace secret {name:?} not found");
                 Err(invalid_field(&format!("{path}/{index}"), message))
             }
         }
@@ -385,7 +388,7 @@ fn integration_users(
 }
 
 pub(crate) fn unknown_integration(name: &str) -> RequestError {
-    Error::new(ErrorCode::ObjectNotFound, format!("there is no integration {name:?}"))
+    Error::new(ErrorCode::ObjectNotFound, format!("integration {name:?} not found"))
         .hint("create it with `belljar network integration new`, or remove it from the list")
         .into()
 }
@@ -393,7 +396,7 @@ pub(crate) fn unknown_integration(name: &str) -> RequestError {
 /// Returns an error for the first of these integrations that no longer exists. Called in the
 /// transaction that stores the object which names them: otherwise any principal could create an
 /// integration under the free name, and the object would use it.
-pub(crate) fn gone_integration(
+pub(crate) fn missing_integration_error(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
     names: &[String],
@@ -414,14 +417,14 @@ fn missing_rule(
 ) -> Result<Option<RequestError>, DatabaseError> {
     for name in &integration.allowed_network_rules {
         if tx.network_rule_by_name(workspace, name)?.is_none() {
-            let message = format!("there is no network rule {name:?}");
+            let message = format!("network rule {name:?} not found");
             return Ok(Some(invalid_field("/allowed_network_rules", message)));
         }
     }
     let AllowedSecrets::Named(secrets) = &integration.allowed_secrets else { return Ok(None) };
     for name in secrets {
         if !tx.is_workspace_secret(workspace, name)? {
-            let message = format!("there is no secret {name:?} of the workspace");
+            let message = format!("workspace secret {name:?} not found");
             return Ok(Some(invalid_field("/allowed_secrets", message)));
         }
     }
@@ -473,7 +476,7 @@ mod tests {
         }
     }
 
-    /// What was there when it was checked can be gone when it is kept.
+    /// A rule or a secret that existed when it was checked can be deleted before the change is stored.
     #[tokio::test]
     async fn t148_names_are_looked_for_again_by_the_transaction_that_keeps_them() {
         let data = TempDir::new().unwrap();
@@ -511,14 +514,14 @@ mod tests {
             let before: Vec<bool> = vec![
                 is_gone(&["TOKEN"])?,
                 is_gone(&["TOKEN", "MINE"])?,
-                gone_integration(tx, workspace, &names(&["way"]))?.is_some(),
-                gone_integration(tx, workspace, &names(&["way", "other"]))?.is_some(),
+                missing_integration_error(tx, workspace, &names(&["way"]))?.is_some(),
+                missing_integration_error(tx, workspace, &names(&["way", "other"]))?.is_some(),
             ];
             tx.delete_secret(workspace, token.id)?;
             tx.delete_integration(workspace, way.id)?;
             let after: Vec<bool> = vec![
                 is_gone(&["TOKEN"])?,
-                gone_integration(tx, workspace, &names(&["way"]))?.is_some(),
+                missing_integration_error(tx, workspace, &names(&["way"]))?.is_some(),
             ];
             Ok::<_, DatabaseError>((before, after))
         });

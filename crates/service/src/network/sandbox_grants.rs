@@ -283,20 +283,20 @@ impl Service {
         author: CodeAuthor,
         names: &[String],
     ) -> Result<(Vec<Integration>, Vec<Integration>), RequestError> {
-        let (mut on, mut off) = self.granted_integrations(workspace, run_as, names)?;
+        let (mut enabled, mut disabled) = self.granted_integrations(workspace, run_as, names)?;
         let author = author.principal().filter(|author| *author != run_as.id);
         if let Some(author) = author {
-            for granted in [&mut on, &mut off] {
-                let mut kept = Vec::new();
+            for granted in [&mut enabled, &mut disabled] {
+                let mut of_both = Vec::new();
                 for integration in granted.drain(..) {
                     let object = ObjectRef::Integration(integration.id);
                     if self.author_may(workspace, author, Privilege::Usage, object)? {
-                        kept.push(integration);
+                        of_both.push(integration);
                     }
                 }
-                *granted = kept;
+                *granted = of_both;
             }
         }
-        Ok((on, off))
+        Ok((enabled, disabled))
     }
 }

@@ -87,12 +87,12 @@ impl Service {
     }
 
     fn may_decide(&self, caller: &Caller, approval: &Approval) -> Result<bool, RequestError> {
-        Ok(self.answer_needs(caller, approval)?.is_none())
+        Ok(self.missing_to_allow(caller, approval)?.is_none())
     }
 
     /// The first object on which the caller lacks MODIFY and needs it to allow the call. To allow a
     /// call, a principal must have MODIFY on every object whose policy requires the approval.
-    fn answer_needs(
+    fn missing_to_allow(
         &self,
         caller: &Caller,
         approval: &Approval,
@@ -107,7 +107,7 @@ impl Service {
 
     /// An object on which the caller would need MODIFY to deny the call, if the caller has MODIFY
     /// on none of them. MODIFY on any object whose policy requires the approval is enough to deny.
-    fn denial_needs(
+    fn missing_to_deny(
         &self,
         caller: &Caller,
         approval: &Approval,
@@ -143,9 +143,9 @@ impl Service {
             None => return Ok(vec![of_tool]),
         };
         let read = |rows: &Reader<'_>| rows.approval_actions(workspace, subject.tool, agent);
-        let (own, of_agent) = self.db.read(read)?;
-        let asks = |action| action == Some(ApprovalAction::Review);
-        Ok(match (asks(own), asks(of_agent)) {
+        let (of_itself, of_agent) = self.db.read(read)?;
+        let requires_approval = |action| action == Some(ApprovalAction::Review);
+        Ok(match (requires_approval(of_itself), requires_approval(of_agent)) {
             (true, true) => vec![of_tool, ObjectRef::Agent(agent)],
             (true, false) => vec![of_tool],
             // This also holds for a tool in the specification of the agent.
@@ -162,15 +162,15 @@ impl Service {
         let page = page_request(query.limit, query.cursor.as_deref())?;
         let workspace = caller.workspace;
         let read = move |rows: &db::Reader<'_>| rows.approvals(workspace, query.state, page);
-        let mut listed = Page::from(self.db.read_off_thread(read).await?);
-        let mut seen = Vec::with_capacity(listed.items.len());
-        for approval in listed.items {
+        let mut page_of_all = Page::from(self.db.read_off_thread(read).await?);
+        let mut visible = Vec::with_capacity(page_of_all.items.len());
+        for approval in page_of_all.items {
             if self.may_see_approval(caller, &approval)? {
-                seen.push(approval);
+                visible.push(approval);
             }
         }
-        listed.items = seen;
-        Ok(listed)
+        page_of_all.items = visible;
+        Ok(page_of_all)
     }
 }
 
@@ -212,7 +212,7 @@ pub(crate) fn directory_changed_error() -> RequestError {
         .into()
 }
 
-fn requester_over() -> RequestError {
+fn requester_revoked_error() -> RequestError {
     let message = "the API key that requested the approval is revoked or has expired, or its \
                    principal was deleted";
     Error::new(ErrorCode::ApprovalInvalid, message)

@@ -113,12 +113,16 @@ impl CallTarget {
         let has_values = matches!(self.author(), CodeAuthor::Other { has_values: true, .. });
         if has_values && session.is_some() {
             // Earlier code of the session could have replaced the code that reads them.
-            let message = "a tool with its own variables cannot run in a session";
+            let message =
+                "a tool with its own variables cannot run in a session; call it without sandbox_id";
             return Err(invalid_field("/sandbox_id", message));
         }
         let Self::Function { deployed, by, .. } = self else { return Ok(limits) };
         if session.is_some() {
-            return Err(invalid_field("/sandbox_id", "a function cannot run in a session"));
+            return Err(invalid_field(
+                "/sandbox_id",
+                "a function cannot run in a session; call it without sandbox_id",
+            ));
         }
         if !files.is_empty() {
             return Err(invalid_field(
@@ -128,10 +132,11 @@ impl CallTarget {
         }
         let seconds = by.as_ref().map_or(u64::MAX, |by| by.contract.polling_seconds);
         let seconds = seconds.min(deployed.deployment.timeout_seconds);
-        let least = |asked: Option<u64>, most: u64| Some(asked.map_or(most, |it| it.min(most)));
+        let min_of =
+            |requested: Option<u64>, most: u64| Some(requested.map_or(most, |it| it.min(most)));
         Ok(LimitsRequest {
-            wall_ms: least(limits.wall_ms, seconds.saturating_mul(1000)),
-            memory_bytes: least(limits.memory_bytes, deployed.deployment.memory_bytes),
+            wall_ms: min_of(limits.wall_ms, seconds.saturating_mul(1000)),
+            memory_bytes: min_of(limits.memory_bytes, deployed.deployment.memory_bytes),
             ..limits
         })
     }
@@ -183,7 +188,7 @@ impl CallTarget {
             Self::Tool { checked, test: true, .. } => checked.test_call()?,
             Self::Tool { checked, arguments, .. } => checked
                 .validate_call(arguments)
-                .map_err(|fault| field_error("/arguments", fault))?,
+                .map_err(|error| field_error("/arguments", error))?,
             Self::Function { deployed, by, arguments } => {
                 let info = json!({"function_id": deployed.id, "call_id": id});
                 let (place, name) = match &by {
@@ -193,7 +198,7 @@ impl CallTarget {
                 let checked = by.as_ref().map_or(Ok(()), |by| by.contract.check(&arguments));
                 checked
                     .and_then(|()| deployed.handler.call(name, arguments, info))
-                    .map_err(|fault| field_error(place, fault))?
+                    .map_err(|error| field_error(place, error))?
             }
         };
         Ok(EntryPoint::Call(Box::new(call)))

@@ -50,23 +50,25 @@ impl Service {
     pub(crate) async fn resolve_run(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        requester: &Principal,
         request: RunRequest,
     ) -> Result<ResolvedRun, RequestError> {
         let RunRequest { target, session, files, limits } = request;
         let resolved = match target {
-            RunTarget::Code(code) => self.resolve_submitted(workspace, who, code, session).await?,
+            RunTarget::Code(code) => {
+                self.resolve_submitted(workspace, requester, code, session).await?
+            }
             RunTarget::Tool { id, agent, arguments, test } => {
-                let found = self.resolve_tool(workspace, who, id, agent, arguments).await?;
+                let found = self.resolve_tool(workspace, requester, id, agent, arguments).await?;
                 let target = if test { found.target.into_test()? } else { found.target };
                 ResolvedTarget { target, ..found }
             }
             RunTarget::Function { id, arguments } => {
-                let deployed = self.usable_function(workspace, who, id).await?;
+                let deployed = self.usable_function(workspace, requester, id).await?;
                 ResolvedTarget {
                     target: CallTarget::Function { deployed, by: None, arguments },
                     agent: None,
-                    run_as: who.id,
+                    run_as: requester.id,
                     action: ApprovalAction::Allow,
                     default_scope: ApprovalScope::Once,
                 }
@@ -80,19 +82,26 @@ impl Service {
     async fn resolve_submitted(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        requester: &Principal,
         code: SubmittedCode,
         session: Option<SandboxId>,
     ) -> Result<ResolvedTarget, RequestError> {
         if session.is_some() && code.environment.is_some() {
-            return Err(invalid_field("/environment", "a session has its own environment"));
+            return Err(invalid_field(
+                "/environment",
+                "must be absent with sandbox_id: a session has its own environment",
+            ));
         }
         if session.is_some() && !code.integrations.is_empty() {
-            return Err(invalid_field("/integrations", "a session has its own integrations"));
+            return Err(invalid_field(
+                "/integrations",
+                "must be absent with sandbox_id: a session has its own integrations",
+            ));
         }
         self.check_environment(code.environment.as_deref())?;
-        let session = session.map(|id| self.usable_session_of(workspace, who, id)).transpose()?;
-        self.resolve_code(workspace, who, session.as_ref(), code).await
+        let session =
+            session.map(|id| self.usable_session_of(workspace, requester, id)).transpose()?;
+        self.resolve_code(workspace, requester, session.as_ref(), code).await
     }
 
     /// Decides whether this principal may call this tool, with whose rights, and under which
@@ -105,8 +114,8 @@ impl Service {
         agent: Option<AgentId>,
         arguments: Value,
     ) -> Result<ResolvedTarget, RequestError> {
-        let may = |who: &Principal, object| {
-            let permit = self.permit(workspace, who, Privilege::Usage, object)?;
+        let may = |requester: &Principal, object| {
+            let permit = self.permit(workspace, requester, Privilege::Usage, object)?;
             permit.map(drop).ok_or_else(|| missing_privilege(Privilege::Usage, object))
         };
         let Some(agent_id) = agent else {
@@ -228,8 +237,10 @@ fn effective_action(
     tool: &Tool,
     binding: Option<&ToolBinding>,
 ) -> Result<ApprovalAction, RequestError> {
-    let action =
-        policy::effective_action(tool.approval_action, binding.map(|one| one.approval_action));
+    let action = policy::effective_action(
+        tool.approval_action,
+        binding.map(|binding| binding.approval_action),
+    );
     if action == ApprovalAction::Deny {
         let message = format!("Tool '{}' denied by agent approval policy", tool.name);
         return Err(Error::new(ErrorCode::ApprovalDenied, message)

@@ -61,17 +61,19 @@ impl Service {
     pub(crate) async fn resolve_code(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        requester: &Principal,
         session: Option<&Session>,
         source: SubmittedCode,
     ) -> Result<ResolvedTarget, RequestError> {
         let agent = session.and_then(|session| session.agent);
         let run_as = match agent {
-            Some(agent) => self.authorize_agent(workspace, who, agent).await?.run_as.id,
+            Some(agent) => self.authorize_agent(workspace, requester, agent).await?.run_as.id,
             None => {
                 let all = ObjectRef::Workspace(workspace);
-                let permit = self.permit(workspace, who, Privilege::Usage, all)?;
-                permit.map(|_| who.id).ok_or_else(|| missing_privilege(Privilege::Usage, all))?
+                let permit = self.permit(workspace, requester, Privilege::Usage, all)?;
+                permit
+                    .map(|_| requester.id)
+                    .ok_or_else(|| missing_privilege(Privilege::Usage, all))?
             }
         };
         let permission = self.db.read(|rows| rows.code_permission(workspace))?;

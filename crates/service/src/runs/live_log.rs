@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use types::{ErrorCode, Event, Execution, OutputChunk, Transcript, Warning};
 
-/// A log larger than this is released after it was stored, and read from the record from then on.
+/// A larger log is released from memory once it is stored, and then read from the record.
 pub(crate) const LARGE_BYTES: u64 = 64 * 1024;
 /// How many copies of a value exist while its record is built, stored and sent.
 const VALUE_TREES: u64 = 2;
@@ -174,7 +174,7 @@ impl LogBuffer {
     /// Returns as much of an event as the budget has memory for.
     fn admit(&mut self, event: Event) -> Option<Event> {
         match event {
-            Event::Output(piece) => self.admit_output(piece).map(Event::Output),
+            Event::Output(chunk) => self.admit_output(chunk).map(Event::Output),
             Event::Result(_) => {
                 let fits = self.grow(memory_bytes(&event));
                 self.dropped.results += u64::from(!fits);
@@ -184,21 +184,21 @@ impl LogBuffer {
         }
     }
 
-    fn admit_output(&mut self, mut piece: OutputChunk) -> Option<OutputChunk> {
-        let (length, around) = (piece.text.len(), size_of::<Event>());
+    fn admit_output(&mut self, mut chunk: OutputChunk) -> Option<OutputChunk> {
+        let (length, overhead) = (chunk.text.len(), size_of::<Event>());
         // After a gap, later output would seem to follow the output before the gap.
         let has_gap = self.dropped.output_bytes > 0;
-        if !has_gap && self.grow((around + length) as u64) {
-            return Some(piece);
+        if !has_gap && self.grow((overhead + length) as u64) {
+            return Some(chunk);
         }
         let free = self.lease.as_ref().map_or(0, OutputLease::free_bytes);
-        let room = if has_gap { 0 } else { free };
-        let room = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(around);
-        piece.text.truncate(piece.text.floor_char_boundary(room));
-        piece.text.shrink_to_fit();
-        self.dropped.output_bytes += (length - piece.text.len()) as u64;
-        let fits = !piece.text.is_empty() && self.grow((around + piece.text.len()) as u64);
-        fits.then_some(piece)
+        let free_bytes = if has_gap { 0 } else { free };
+        let free_bytes = usize::try_from(free_bytes).unwrap_or(usize::MAX).saturating_sub(overhead);
+        chunk.text.truncate(chunk.text.floor_char_boundary(free_bytes));
+        chunk.text.shrink_to_fit();
+        self.dropped.output_bytes += (length - chunk.text.len()) as u64;
+        let fits = !chunk.text.is_empty() && self.grow((overhead + chunk.text.len()) as u64);
+        fits.then_some(chunk)
     }
 
     fn grow(&mut self, bytes: u64) -> bool {
@@ -235,7 +235,7 @@ impl DroppedOutput {
 /// Memory of an event, with its container.
 pub(crate) fn memory_bytes(event: &Event) -> u64 {
     let text = match event {
-        Event::Output(piece) => piece.text.len(),
+        Event::Output(chunk) => chunk.text.len(),
         Event::Result(result) => result.memory_bytes(),
         _ => 0,
     };
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn t79_without_a_budget_the_first_output_is_taken_and_nothing_after_a_gap() {
         let live = LiveLog::new();
-        live.set_lease(OutputBudget::new(0).lease(WorkspaceId::new(Uuid::nil())));
+        live.set_lease(OutputBudget::new(0).lease_output(WorkspaceId::new(Uuid::nil())));
         let long = "\u{e4}".repeat(40_000);
         live.push_within_budget(wrote(&long));
         live.push_within_budget(wrote("x"));
@@ -297,12 +297,13 @@ mod tests {
         let budget = OutputBudget::new(8 * TREE);
         let executions: Vec<_> = (0..16).map(|_| LiveLog::new()).collect();
         for live in &executions {
-            live.set_lease(budget.lease(WorkspaceId::new(Uuid::nil())));
+            live.set_lease(budget.lease_output(WorkspaceId::new(Uuid::nil())));
         }
-        let refused = executions.iter().filter(|live| live.take_value_room(TREE).is_err()).count();
+        let error = executions.iter().filter(|live| live.take_value_room(TREE).is_err()).count();
         // One workspace has half of the budget, and each value is there twice.
-        assert_eq!((refused, budget.in_use()), (14, 4 * TREE));
-        // The twins: a small value is never refused, and the next one finds what the first gives back.
+        assert_eq!((error, budget.in_use()), (14, 4 * TREE));
+        // Counterpart: a small value is never refused, and the next one gets the memory that the
+        // first releases.
         assert!(executions[15].take_value_room(VALUE_FREE_BYTES).is_ok());
         executions[0].release_events();
         assert_eq!(budget.in_use(), 4 * TREE, "its record is still sent");

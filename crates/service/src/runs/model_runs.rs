@@ -84,24 +84,22 @@ impl Service {
         self: &Arc<Self>,
         caller: &Caller,
         new: NewRun,
-        manner: SubmitOptions,
+        options: SubmitOptions,
     ) -> Result<(RunHandle, ExecutionHandle), RequestError> {
         let (service, caller) = (Arc::clone(self), caller.clone());
         run_to_completion(async move {
-            let whose = RunContext { agent: new.agent, ..RunContext::for_caller(&caller, manner) };
-            let started = Arc::new(whose.annotate(started_record(&new)));
-            service.write_run(&started, new, &whose).await?;
+            let context =
+                RunContext { agent: new.agent, ..RunContext::for_caller(&caller, options) };
+            let started = Arc::new(context.annotate(started_record(&new)));
+            service.write_run(&started, new, &context).await?;
             let running = service.register_execution(started.id);
-            running.asked_by(whose.asker());
+            running.set_requester(context.requester());
             running.mark_started(None);
-            if service.is_over(whose.asker()) {
+            if service.is_requester_revoked(context.requester()) {
                 running.request_stop();
             }
-            let attached = service.execution_handle(&running, Arc::clone(&started), &whose);
-            Ok((
-                RunHandle { service, caller, context: whose, running, started, ended: false },
-                attached,
-            ))
+            let handle = service.execution_handle(&running, Arc::clone(&started), &context);
+            Ok((RunHandle { service, caller, context, running, started, ended: false }, handle))
         })
         .await
     }
@@ -110,10 +108,10 @@ impl Service {
         &self,
         started: &Arc<Execution>,
         new: NewRun,
-        whose: &RunContext,
+        context: &RunContext,
     ) -> Result<(), RequestError> {
-        let (workspace, principal) = (whose.workspace, whose.principal);
-        let claim = whose.options.idempotency_key.clone();
+        let (workspace, principal) = (context.workspace, context.principal);
+        let claim = context.options.idempotency_key.clone();
         let key = claim.map(|key| IdempotencyKey { workspace, principal, key });
         let run = db::RunRow {
             id: started.id,
@@ -168,8 +166,8 @@ impl Service {
         caller: &Caller,
         sandbox: SandboxId,
     ) -> Result<Option<PreviousRun>, RequestError> {
-        let (workspace, who) = (caller.workspace, caller.id());
-        let found = self.db.read(|rows| rows.last_run_in_session(workspace, sandbox, who))?;
+        let (workspace, principal) = (caller.workspace, caller.id());
+        let found = self.db.read(|rows| rows.last_run_in_session(workspace, sandbox, principal))?;
         Ok(found.and_then(|run| {
             let conversation = run.conversation?;
             Some(PreviousRun {
@@ -216,7 +214,7 @@ impl RunHandle {
 
     /// Whether the requester may no longer make requests.
     pub fn is_revoked(&self) -> bool {
-        self.service.is_over(self.context.asker())
+        self.service.is_requester_revoked(self.context.requester())
     }
 
     pub fn caller(&self) -> &Caller {
@@ -239,12 +237,13 @@ impl RunHandle {
 
     /// Returns when no execution of the run is running any more.
     pub async fn wait_for_children(&self) {
-        let begun: Vec<Arc<ActiveExecution>> = {
+        let children: Vec<Arc<ActiveExecution>> = {
             let running = self.service.active_executions();
-            let begun = |it: &&Arc<ActiveExecution>| it.is_child_of(self.id()) && it.has_started();
-            running.values().filter(begun).cloned().collect()
+            let is_started_child =
+                |it: &&Arc<ActiveExecution>| it.is_child_of(self.id()) && it.has_started();
+            running.values().filter(is_started_child).cloned().collect()
         };
-        for running in begun {
+        for running in children {
             running.live.wait_closed().await;
         }
     }
@@ -257,20 +256,20 @@ impl RunHandle {
         held: T,
     ) -> Result<Execution, RequestError> {
         self.ended = true;
-        let kept = self.persist(status, end).await;
+        let outcome = self.persist(status, end).await;
         drop(held);
-        self.service.publish_outcome(self.started.id, &self.running, kept.clone());
-        if let Err(refused) = &kept {
-            tokio::spawn(self.record_lost((*refused.error).clone()));
+        self.service.publish_outcome(self.started.id, &self.running, outcome.clone());
+        if let Err(error) = &outcome {
+            tokio::spawn(self.record_lost((*error.error).clone()));
         }
-        kept
+        outcome
     }
 
     /// Records the end of a run whose result is lost. Repeats the write until it succeeds.
     #[boxed::future]
-    async fn record_lost(self, fault: Error) {
+    async fn record_lost(self, error: Error) {
         loop {
-            let end = RunEnd { error: Some(fault.clone()), ..RunEnd::default() };
+            let end = RunEnd { error: Some(error.clone()), ..RunEnd::default() };
             if self.persist(ExecutionStatus::Failed, end).await.is_ok() {
                 return;
             }
@@ -317,10 +316,10 @@ impl RunHandle {
         let sandbox_id = execution.sandbox_id;
         let wall = now - self.started.created_at;
         execution.usage.wall_ms = u64::try_from(wall.num_milliseconds()).unwrap_or_default();
-        execution.error.iter().for_each(|fault| self.publish(Event::Error(fault.clone())));
-        let told = self.running.live.events();
+        execution.error.iter().for_each(|error| self.publish(Event::Error(error.clone())));
+        let logged = self.running.live.events();
         let last = Event::End { status };
-        let events: Vec<&Event> = told.iter().map(AsRef::as_ref).chain([&last]).collect();
+        let events: Vec<&Event> = logged.iter().map(AsRef::as_ref).chain([&last]).collect();
         let finished = db::FinishedExecutionRow::new(&execution, &events)?;
         let (workspace, id, entry) =
             (self.context.workspace, execution.id, self.context.audit_entry(&execution));
@@ -345,7 +344,7 @@ impl Drop for RunHandle {
         if self.ended {
             return;
         }
-        let again = Self {
+        let handle = Self {
             service: Arc::clone(&self.service),
             caller: self.caller.clone(),
             context: self.context.clone(),
@@ -358,7 +357,7 @@ impl Drop for RunHandle {
             let error = Some(Error::new(ErrorCode::ExecutionInterrupted, message));
             let end = RunEnd { error, ..RunEnd::default() };
             // No client may wait for it; the end is published anyway.
-            let _ = again.finish(ExecutionStatus::Failed, end, ()).await;
+            let _ = handle.finish(ExecutionStatus::Failed, end, ()).await;
         });
     }
 }
@@ -385,8 +384,8 @@ fn started_record(new: &NewRun) -> Execution {
 }
 
 fn cursor_used_error() -> RequestError {
-    let mut refused =
+    let mut error =
         invalid_field("/cursor", "was already used: the conversation has continued from there");
-    refused.error.hint = Some("continue with the cursor of the newest response".to_owned());
-    refused
+    error.error.hint = Some("continue with the cursor of the newest response".to_owned());
+    error
 }

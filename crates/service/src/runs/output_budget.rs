@@ -39,7 +39,7 @@ impl OutputBudget {
         Arc::new(Self { bytes_max, used: Mutex::default() })
     }
 
-    pub(crate) fn lease(self: &Arc<Self>, workspace: WorkspaceId) -> OutputLease {
+    pub(crate) fn lease_output(self: &Arc<Self>, workspace: WorkspaceId) -> OutputLease {
         OutputLease { budget: Arc::clone(self), workspace, bytes: 0 }
     }
 
@@ -59,12 +59,12 @@ impl OutputLease {
         let OutputBudget { bytes_max, .. } = *self.budget;
         let mut used = self.budget.usage();
         let BudgetUsage { bytes: all, by_workspace } = &mut *used;
-        let here = by_workspace.entry(self.workspace).or_default();
-        let fits = *all + bytes <= bytes_max && *here + bytes <= bytes_max / WORKSPACE_PART;
+        let of_workspace = by_workspace.entry(self.workspace).or_default();
+        let fits = *all + bytes <= bytes_max && *of_workspace + bytes <= bytes_max / WORKSPACE_PART;
         let granted = fits || self.bytes + bytes <= FREE_BYTES;
         if granted {
             *all += bytes;
-            *here += bytes;
+            *of_workspace += bytes;
             self.bytes += bytes;
         }
         granted
@@ -80,9 +80,9 @@ impl OutputLease {
         let less = self.bytes.saturating_sub(bytes);
         let mut used = self.budget.usage();
         used.bytes = used.bytes.saturating_sub(less);
-        if let Some(here) = used.by_workspace.get_mut(&self.workspace) {
-            *here = here.saturating_sub(less);
-            if *here == 0 {
+        if let Some(of_workspace) = used.by_workspace.get_mut(&self.workspace) {
+            *of_workspace = of_workspace.saturating_sub(less);
+            if *of_workspace == 0 {
                 used.by_workspace.remove(&self.workspace);
             }
         }
@@ -110,10 +110,11 @@ mod tests {
     #[test]
     fn t79_one_workspace_has_half_of_the_budget_and_another_finds_the_rest() {
         let budget = OutputBudget::new(8 * MIB);
-        let (mut flood, mut more) = (budget.lease(workspace(1)), budget.lease(workspace(1)));
+        let (mut flood, mut more) =
+            (budget.lease_output(workspace(1)), budget.lease_output(workspace(1)));
         assert!(flood.grow(4 * MIB));
         assert!(!more.grow(MIB));
-        let mut neighbour = budget.lease(workspace(2));
+        let mut neighbour = budget.lease_output(workspace(2));
         assert!(neighbour.grow(3 * MIB));
         flood.shrink_to(MIB);
         assert!(more.grow(2 * MIB) && !more.grow(2 * MIB));
@@ -125,9 +126,10 @@ mod tests {
     #[test]
     fn the_first_bytes_of_an_execution_are_never_refused() {
         let budget = OutputBudget::new(MIB);
-        let (mut one, mut two) = (budget.lease(workspace(1)), budget.lease(workspace(2)));
+        let (mut one, mut two) =
+            (budget.lease_output(workspace(1)), budget.lease_output(workspace(2)));
         assert!(one.grow(MIB / 2) && two.grow(MIB / 2));
-        let mut third = budget.lease(workspace(3));
+        let mut third = budget.lease_output(workspace(3));
         assert!(third.grow(FREE_BYTES) && !third.grow(1));
         drop((one, two, third));
         assert_eq!(budget.in_use(), 0);

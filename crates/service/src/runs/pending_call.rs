@@ -69,13 +69,13 @@ impl Service {
         caller: &Caller,
         inputs: Vec<FileInput>,
     ) -> Result<Vec<StoredInput>, RequestError> {
-        let mut kept = Vec::with_capacity(inputs.len());
+        let mut stored = Vec::with_capacity(inputs.len());
         for input in parse_inputs(inputs)? {
             let (name, document) = self.persist_input(caller, input).await?;
-            kept.push(StoredInput { name, id: document.id, sha256: document.sha256 });
+            stored.push(StoredInput { name, id: document.id, sha256: document.sha256 });
         }
-        make_names_unique(kept.iter_mut().map(|file| &mut file.name));
-        Ok(kept)
+        make_names_unique(stored.iter_mut().map(|file| &mut file.name));
+        Ok(stored)
     }
 
     /// The bytes of every input, which must be those that were submitted for approval.
@@ -110,11 +110,11 @@ impl Service {
 
 pub(crate) fn hash_file(mut file: File) -> io::Result<(File, String)> {
     let mut hash = Sha256::new();
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut buffer = vec![0; PIECE_BYTES];
     loop {
-        match file.read(&mut piece)? {
+        match file.read(&mut buffer)? {
             0 => break,
-            count => hash.update(&piece[..count]),
+            count => hash.update(&buffer[..count]),
         }
     }
     file.rewind()?;

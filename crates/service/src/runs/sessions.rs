@@ -11,7 +11,7 @@ use crate::error::{RequestError, field_error, invalid_field};
 use crate::identity::caller::Caller;
 use crate::names;
 use crate::network;
-use crate::origins::{asker_over, is_asker_over};
+use crate::origins::{credential_revoked_error, is_revoked};
 use crate::page::{Page, page_request};
 use crate::serde_helpers::{object, objects};
 use crate::service::Service;
@@ -41,8 +41,8 @@ pub struct SessionRequest {
     /// The same as the integration `internet`.
     pub allow_network: bool,
     pub name: Option<String>,
-    /// The key of the conversation: a live session with the same key is returned instead of a new
-    /// one.
+    /// Name of the conversation. If you have an open session with this key, it is returned instead
+    /// of a new one.
     pub key: Option<String>,
     #[serde(deserialize_with = "object")]
     pub limits: LimitsRequest,
@@ -106,10 +106,10 @@ impl Service {
         self.check_environment(request.environment.as_deref())?;
         let caps = self.limit_caps(caller.workspace)?;
         request.limits.resolve(&caps)?;
-        request.integrations = asked_integrations(&mut request)?;
+        request.integrations = resolve_request_integrations(&mut request)?;
         let files = self.load_inputs(caller, std::mem::take(&mut request.files)).await?;
         let id = SandboxId::new(Uuid::now_v7());
-        let asked = NewSession {
+        let new_session = NewSession {
             id,
             generation: 1,
             started_by: Some(caller.principal.id),
@@ -126,10 +126,10 @@ impl Service {
                 )
                 .await?,
         };
-        self.engine.open(asked).await.map_err(|fault| match fault.code {
+        self.engine.open(new_session).await.map_err(|error| match error.code {
             // The rest of the request has already been checked.
-            ErrorCode::ArgsInvalid => field_error("/idle_seconds", fault),
-            _ => fault.into(),
+            ErrorCode::ArgsInvalid => field_error("/idle_seconds", error),
+            _ => error.into(),
         })?;
         let mut unknown = UnwrittenSession(Some((Arc::clone(self), id)));
         let (key, agent) = (request.key.clone(), request.agent_id);
@@ -139,11 +139,11 @@ impl Service {
                 Ok(OpenedSession::New(opened))
             }
             // A concurrent request created it first.
-            Err(refused) if refused.error.code == ErrorCode::NameTaken => {
+            Err(error) if error.error.code == ErrorCode::NameTaken => {
                 let found = self.open_session_by_key(caller, key.as_deref()).await?;
-                found.filter(|found| found.agent == agent).map(OpenedSession::Found).ok_or(refused)
+                found.filter(|found| found.agent == agent).map(OpenedSession::Found).ok_or(error)
             }
-            Err(refused) => Err(refused),
+            Err(error) => Err(error),
         }
     }
 
@@ -193,14 +193,14 @@ impl Service {
             expires_at: info.expires_at,
         };
         let (workspace, entry) = (caller.workspace, caller.audit_entry("session.open", id, ""));
-        let (written, asker) = (session.clone(), caller.asker());
+        let (written, requester) = (session.clone(), caller.requester());
         let clock = self.config.clock.clone();
         let insert = move |tx: &Tx<'_>| {
             // A key that is revoked from now on finds the row and ends the session.
-            if is_asker_over(tx, asker, clock.now())? {
-                return Ok(Err(asker_over()));
+            if is_revoked(tx, requester, clock.now())? {
+                return Ok(Err(credential_revoked_error()));
             }
-            tx.insert_session(workspace, &written, asker.key)?;
+            tx.insert_session(workspace, &written, requester.key)?;
             tx.append_audit_entry(&entry)?;
             Ok(Ok(()))
         };
@@ -233,12 +233,12 @@ impl Service {
     fn session_of(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        principal: &Principal,
         id: SandboxId,
     ) -> Result<Session, RequestError> {
         let found = self.db.read(|rows| rows.session(workspace, id))?;
         match found {
-            Some(session) if self.principal_may_see(workspace, who, session.owner)? => {
+            Some(session) if self.principal_may_see(workspace, principal, session.owner)? => {
                 Ok(self.with_live_state(session))
             }
             _ => Err(session_not_found(id)),
@@ -255,10 +255,10 @@ impl Service {
     pub(crate) fn usable_session_of(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        principal: &Principal,
         id: SandboxId,
     ) -> Result<Session, RequestError> {
-        check_usable(self.session_of(workspace, who, id)?)
+        check_usable(self.session_of(workspace, principal, id)?)
     }
 
     /// Newest first.
@@ -292,7 +292,7 @@ impl Service {
         self.usable_session(caller, id)?;
         if change.idle_seconds.is_some() {
             let set = self.engine.set_expiry(id, expiry(change.idle_seconds)?);
-            set.map_err(|fault| field_error("/idle_seconds", fault))?;
+            set.map_err(|error| field_error("/idle_seconds", error))?;
         }
         let expires_at = self.engine.info(id)?.expires_at;
         let changed = self.update_session(caller, id, "session.change", move |now| Session {
@@ -315,13 +315,13 @@ impl Service {
     ) -> Result<Session, RequestError> {
         let (workspace, entry) = (caller.workspace, caller.audit_entry(action, id, ""));
         let written = move |tx: &Tx<'_>| {
-            let Some(now) = tx.session(workspace, id)? else {
+            let Some(current) = tx.session(workspace, id)? else {
                 return Ok(Err(session_not_found(id)));
             };
-            if is_ended(now.status) {
-                return Ok(check_usable(now));
+            if is_ended(current.status) {
+                return Ok(check_usable(current));
             }
-            let changed = Session { updated_at: Utc::now(), ..change(now) };
+            let changed = Session { updated_at: Utc::now(), ..change(current) };
             tx.update_session(workspace, &changed)?;
             tx.append_audit_entry(&entry)?;
             Ok(Ok(changed))
@@ -338,7 +338,7 @@ impl Service {
         self.session(caller, id)?;
         let entry = caller.audit_entry("session.close", id, "");
         let (service, workspace) = (Arc::clone(self), caller.workspace);
-        run_to_completion(async move { service.close_and_note(workspace, id, entry).await }).await
+        run_to_completion(async move { service.close_and_record(workspace, id, entry).await }).await
     }
 
     /// Asks the running execution of the session to end, and returns whether there was one.
@@ -377,7 +377,7 @@ impl Service {
         let grants = self.renew_session_grants(caller.workspace, &lost).await?;
         let id = lost.sandbox_id;
         let caps = self.limit_caps(caller.workspace)?;
-        let again = NewSession {
+        let reopened = NewSession {
             id,
             generation: lost.generation + 1,
             started_by: Some(caller.principal.id),
@@ -388,26 +388,26 @@ impl Service {
             expiry: expiry(Some(lost.idle_seconds))?,
             grants,
         };
-        match self.engine.open(again).await {
+        match self.engine.open(reopened).await {
             // A concurrent request recreated it first.
             Err(_) if self.engine.info(id).is_ok() => return self.session(caller, id),
-            opened => drop(opened?),
+            result => drop(result?),
         }
-        let mut unknown = UnwrittenSession(Some((Arc::clone(self), id)));
-        let fresh = self.write_reset(caller, id).await?;
-        unknown.0 = None;
-        Ok(fresh)
+        let mut unwritten = UnwrittenSession(Some((Arc::clone(self), id)));
+        let session = self.write_reset(caller, id).await?;
+        unwritten.0 = None;
+        Ok(session)
     }
 
     async fn write_reset(&self, caller: &Caller, id: SandboxId) -> Result<Session, RequestError> {
         let info = self.engine.info(id)?;
-        let fresh = self.update_session(caller, id, "session.reset", move |now| Session {
+        let session = self.update_session(caller, id, "session.reset", move |current| Session {
             status: SessionStatus::Ready,
-            generation: info.generation.max(now.generation),
+            generation: info.generation.max(current.generation),
             expires_at: info.expires_at,
-            ..now
+            ..current
         });
-        Ok(self.with_live_state(fresh.await?))
+        Ok(self.with_live_state(session.await?))
     }
 }
 
@@ -430,16 +430,16 @@ impl Drop for UnwrittenSession {
 }
 
 /// The network access of an agent's code comes from its specification.
-fn asked_integrations(request: &mut SessionRequest) -> Result<Vec<String>, RequestError> {
-    let asked = network::requested_integrations(
+fn resolve_request_integrations(request: &mut SessionRequest) -> Result<Vec<String>, RequestError> {
+    let integrations = network::requested_integrations(
         std::mem::take(&mut request.integrations),
         request.allow_network,
     );
-    if request.agent_id.is_some() && !asked.is_empty() {
+    if request.agent_id.is_some() && !integrations.is_empty() {
         let message = "not allowed with an agent: its specification lists its integrations";
         return Err(invalid_field("/integrations", message));
     }
-    Ok(asked)
+    Ok(integrations)
 }
 
 fn expiry(idle_seconds: Option<u64>) -> Result<ExpiryRequest, RequestError> {

@@ -152,8 +152,8 @@ fn check_variable(path: &str, name: &str) -> Result<(), RequestError> {
     let client = ClientKind::ALL.into_iter().find(|client| name == client.key_variable());
     if let Some(client) = client {
         let message = format!(
-            "{name} is what the {} client reads: with `inject: {{\"client\": \"{}\"}}` it works, \
-             and code never has the value",
+            "variable {name} is reserved for the client {}; use `inject: {{\"client\": \"{}\"}}`: \
+             code then never sees the value",
             client.name(),
             client.name()
         );
@@ -187,7 +187,11 @@ fn check_client(
             short && !project.trim().is_empty() && !project.chars().any(char::is_control)
         };
         if !project.as_ref().is_some_and(is_named) {
-            return Err(invalid_field("/inject/project", "is required for cognite"));
+            let message = format!(
+                "must be the name of a project, with 1 to {PROJECT_CHARS_MAX} characters, for the \
+                 client cognite"
+            );
+            return Err(invalid_field("/inject/project", message));
         }
     } else if project.is_some() {
         return Err(invalid_field("/inject/project", "is only allowed for cognite"));
@@ -196,33 +200,33 @@ fn check_client(
 }
 
 fn check_base_url(text: &str) -> Result<String, RequestError> {
-    let refused = |message: &str| Err(invalid_field("/inject/base_url", message));
+    let error = |message: &str| Err(invalid_field("/inject/base_url", message));
     let Ok(url) = Url::parse(text) else {
-        return refused("must be a URL, such as https://api.example.com");
+        return error("must be a URL, such as https://api.example.com");
     };
-    let Some(host) = url.host() else { return refused("must have a host") };
+    let Some(host) = url.host() else { return error("must have a host") };
     let extra = !url.username().is_empty()
         || url.password().is_some()
         || url.query().is_some()
         || url.fragment().is_some();
     if extra {
-        return refused("must have only a scheme, a host and a path");
+        return error("must have only a scheme, a host and a path");
     }
     match url.scheme() {
         "https" => {}
         "http" if is_internal_host(&host) => {}
         "http" => {
-            return refused(
+            return error(
                 "must be https, because plain http would expose the value on the network",
             );
         }
-        _ => return refused("must be https"),
+        _ => return error("must be https"),
     }
     if has_wildcard(&host) {
-        return refused("must name one host, without *");
+        return error("must name one host, without *");
     }
     if is_loopback(&host) {
-        return refused(LOOPBACK);
+        return error(LOOPBACK);
     }
     Ok(url.to_string().trim_end_matches('/').to_owned())
 }
@@ -313,28 +317,28 @@ fn is_printable(byte: u8) -> bool {
 
 pub(super) fn check_value(inject: &SecretInjection, value: &Plaintext) -> Result<(), RequestError> {
     let text = value.reveal();
-    let refused = |message: String| Err(invalid_field("/value", message));
+    let error = |message: String| Err(invalid_field("/value", message));
     if text.is_empty() {
-        return refused("must not be empty".to_owned());
+        return error("must not be empty".to_owned());
     }
     if text.len() > VALUE_BYTES_MAX {
-        return refused(format!("must have at most {VALUE_BYTES_MAX} bytes"));
+        return error(format!("must have at most {VALUE_BYTES_MAX} bytes"));
     }
     match inject {
         SecretInjection::Env { .. } if text.contains('\0') => {
-            refused("must not contain NUL".to_owned())
+            error("must not contain NUL".to_owned())
         }
         SecretInjection::Env { .. } => Ok(()),
         SecretInjection::Client(_) | SecretInjection::Header { .. } => {
             if text.len() > HEADER_VALUE_BYTES_MAX {
-                return refused(format!(
+                return error(format!(
                     "must have at most {HEADER_VALUE_BYTES_MAX} bytes for a header"
                 ));
             }
             if !text.bytes().all(is_printable) || text.trim() != text {
                 let message = "must be valid in a header: printable ASCII, without line ends, and \
                                without spaces at the start or end";
-                return refused(message.to_owned());
+                return error(message.to_owned());
             }
             Ok(())
         }

@@ -32,8 +32,8 @@ impl Service {
             let mut vault = service.vault.write().await;
             let in_use = service.db.read(|rows| rows.sealing_keys())?;
             let rotation = vault.begin_rotation(&in_use)?;
-            let way = Arc::clone(&rotation);
-            let values = service.db.write(move |tx| reseal(tx, &way, &entry)).await?;
+            let in_transaction = Arc::clone(&rotation);
+            let values = service.db.write(move |tx| reseal(tx, &in_transaction, &entry)).await?;
             // The new key is in use from now on, even if its file is renamed only at the next
             // start.
             vault.finish_rotation(&rotation).map_err(RotationError::File)?;
@@ -46,11 +46,11 @@ impl Service {
 fn reseal(tx: &Tx<'_>, rotation: &Rotation, entry: &NewAuditEntry) -> Result<u64, DatabaseError> {
     let mut values = 0;
     for (workspace, holder) in tx.sealed_holders()? {
-        for (label, sealed) in tx.sealed_values(workspace, holder)? {
+        for (context, sealed) in tx.sealed_values(workspace, holder)? {
             let sealed = rotation
-                .reseal(&label, &sealed)
+                .reseal(&context, &sealed)
                 .map_err(|_| DatabaseError::Corrupt { what: "secret" })?;
-            tx.upsert_sealed_value(&label, &sealed)?;
+            tx.upsert_sealed_value(&context, &sealed)?;
             values += 1;
         }
     }
@@ -59,17 +59,17 @@ fn reseal(tx: &Tx<'_>, rotation: &Rotation, entry: &NewAuditEntry) -> Result<u64
 }
 
 impl From<RotationError> for RequestError {
-    fn from(error: RotationError) -> Self {
-        let fault = Error::new(ErrorCode::DatabaseUnavailable, error.to_string());
-        let fault = match error {
-            RotationError::OneKey => fault.hint(
+    fn from(cause: RotationError) -> Self {
+        let error = Error::new(ErrorCode::DatabaseUnavailable, cause.to_string());
+        let error = match cause {
+            RotationError::OneKey => error.hint(
                 "put a new key and a comma before it in BELLJAR_SECRETS_KEY, restart the server, \
                  and rotate again",
             ),
             RotationError::File(_) => {
-                fault.hint("all secrets are still readable; check the key file")
+                error.hint("all secrets are still readable; check the key file")
             }
         };
-        fault.into()
+        error.into()
     }
 }

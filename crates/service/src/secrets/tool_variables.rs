@@ -22,30 +22,30 @@ pub(crate) type VariableTimes = BTreeMap<String, DateTime<Utc>>;
 
 /// Reads the times from the configuration of a stored tool.
 pub(crate) fn variable_times(configuration: Option<&Map<String, Value>>) -> VariableTimes {
-    let since = |item: &Value| {
+    let times = |item: &Value| {
         let at = item.get("updated_at")?.as_str()?.parse().ok()?;
         Some((name_of(item)?.to_owned(), at))
     };
-    listed(configuration).iter().filter_map(since).collect()
+    variable_list(configuration).iter().filter_map(times).collect()
 }
 
 /// The values of a new definition, before they are encrypted.
 pub(crate) fn given_values(
     configuration: Option<&Map<String, Value>>,
 ) -> BTreeMap<String, Plaintext> {
-    let given = |item: &Value| {
+    let sent = |item: &Value| {
         let value = item.get("value")?.as_str()?.to_owned();
         Some((name_of(item)?.to_owned(), Plaintext::new(value)))
     };
-    listed(configuration).iter().filter_map(given).collect()
+    variable_list(configuration).iter().filter_map(sent).collect()
 }
 
 /// Adds an empty value to each variable that has a stored one, so that the contract can be read.
-pub(crate) fn fill_missing_values(configuration: &mut Map<String, Value>, kept: &VariableTimes) {
-    for item in list_in(configuration) {
-        let known = name_of(item).is_some_and(|name| kept.contains_key(name));
+pub(crate) fn fill_missing_values(configuration: &mut Map<String, Value>, stored: &VariableTimes) {
+    for item in variable_list_mut(configuration) {
+        let is_stored = name_of(item).is_some_and(|name| stored.contains_key(name));
         if let Some(fields) = item.as_object_mut().filter(|fields| !fields.contains_key("value"))
-            && known
+            && is_stored
         {
             fields.insert("value".to_owned(), "".into());
         }
@@ -55,22 +55,22 @@ pub(crate) fn fill_missing_values(configuration: &mut Map<String, Value>, kept: 
 /// Removes the values from a configuration that is to be stored or returned.
 pub(crate) fn strip_values(
     configuration: &mut Map<String, Value>,
-    kept: &VariableTimes,
+    stored: &VariableTimes,
     now: DateTime<Utc>,
 ) {
-    for item in list_in(configuration) {
+    for item in variable_list_mut(configuration) {
         let name = name_of(item).unwrap_or_default().to_owned();
-        let before = kept.get(&name).filter(|_| item.get("value").is_none());
+        let before = stored.get(&name).filter(|_| item.get("value").is_none());
         *item = json!({"name": name, "updated_at": before.copied().unwrap_or(now)});
     }
 }
 
-fn listed(configuration: Option<&Map<String, Value>>) -> &[Value] {
+fn variable_list(configuration: Option<&Map<String, Value>>) -> &[Value] {
     let list = configuration.and_then(|configuration| configuration.get(FIELD)?.as_array());
     list.map_or(&[], Vec::as_slice)
 }
 
-fn list_in(configuration: &mut Map<String, Value>) -> impl Iterator<Item = &mut Value> {
+fn variable_list_mut(configuration: &mut Map<String, Value>) -> impl Iterator<Item = &mut Value> {
     configuration.get_mut(FIELD).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
@@ -102,12 +102,14 @@ pub(crate) fn seal_values(
     vault: &Vault,
     workspace: WorkspaceId,
     tool: &Tool,
-    given: &BTreeMap<String, Plaintext>,
+    sent: &BTreeMap<String, Plaintext>,
 ) -> Result<Vec<(SealContext, SealedValue)>, RequestError> {
-    let since = tool_variable_times(tool);
-    let sealed = since.iter().filter_map(|(name, at)| {
-        let (label, value) = (seal_context(workspace, tool, name, *at), given.get(name)?);
-        Some(vault.seal(&label, value).map(|sealed| (label, sealed)).map_err(RequestError::from))
+    let times = tool_variable_times(tool);
+    let sealed = times.iter().filter_map(|(name, at)| {
+        let (context, value) = (seal_context(workspace, tool, name, *at), sent.get(name)?);
+        Some(
+            vault.seal(&context, value).map(|sealed| (context, sealed)).map_err(RequestError::from),
+        )
     });
     sealed.collect()
 }
@@ -120,13 +122,13 @@ pub(crate) fn persist_values(
     tool: &Tool,
     sealed: &[(SealContext, SealedValue)],
 ) -> Result<(), DatabaseError> {
-    let since = tool_variable_times(tool);
-    for (label, _) in tx.sealed_values(workspace, tool.id.uuid())? {
-        if !since.contains_key(&label.name) {
-            tx.delete_sealed_value(workspace, tool.id.uuid(), &label.name)?;
+    let times = tool_variable_times(tool);
+    for (context, _) in tx.sealed_values(workspace, tool.id.uuid())? {
+        if !times.contains_key(&context.name) {
+            tx.delete_sealed_value(workspace, tool.id.uuid(), &context.name)?;
         }
     }
-    sealed.iter().try_for_each(|(label, sealed)| tx.upsert_sealed_value(label, sealed))
+    sealed.iter().try_for_each(|(context, sealed)| tx.upsert_sealed_value(context, sealed))
 }
 
 impl Service {
@@ -141,12 +143,12 @@ impl Service {
             return Ok(Arc::clone(checked));
         }
         let vault = self.vault.read().await;
-        let kept = self.db.read(|rows| rows.sealed_values(workspace, tool.id.uuid()))?;
+        let stored = self.db.read(|rows| rows.sealed_values(workspace, tool.id.uuid()))?;
         let mut variables = contract::ToolVariables::default();
         for (name, at) in tool_variable_times(tool) {
-            let wanted = seal_context(workspace, tool, &name, at);
-            let found = kept.iter().find(|(label, _)| *label == wanted);
-            let opened = found.and_then(|(label, sealed)| vault.open(label, sealed).ok());
+            let context = seal_context(workspace, tool, &name, at);
+            let found = stored.iter().find(|(it, _)| *it == context);
+            let opened = found.and_then(|(context, sealed)| vault.open(context, sealed).ok());
             let value = opened.ok_or_else(|| unreadable(tool, &name))?;
             variables.0.insert(name, value.reveal().to_owned());
         }

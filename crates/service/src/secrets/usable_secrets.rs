@@ -79,20 +79,20 @@ impl Service {
     /// that code cannot reach its host.
     pub(crate) async fn open_secrets(
         &self,
-        borrower: SecretConsumer<'_>,
+        consumer: SecretConsumer<'_>,
         is_wanted: impl Fn(&Secret) -> bool,
     ) -> Result<Vec<UsableSecret>, RequestError> {
         // Lock the vault first, so that the key is not rotated in between.
         let vault = self.vault.read().await;
         let mut usable: Vec<UsableSecret> = Vec::new();
         let mut bytes = 0;
-        for secret in self.usable_secrets(borrower)?.into_iter().filter(|secret| is_wanted(secret))
+        for secret in self.usable_secrets(consumer)?.into_iter().filter(|secret| is_wanted(secret))
         {
-            match self.open_secret(&vault, borrower.workspace, &secret)? {
+            match self.open_secret(&vault, consumer.workspace, &secret)? {
                 Some(opened) => {
                     bytes += opened.value.reveal().len();
                     redact::check_secret_limits(usable.len() + 1, bytes)?;
-                    let opens = self.opens_host(borrower.workspace, borrower.caller, &secret)?;
+                    let opens = self.opens_host(consumer.workspace, consumer.caller, &secret)?;
                     usable.push(UsableSecret { opens_host: opens, ..opened });
                 }
                 None if secret.exposed => return Err(unreadable(&secret)),
@@ -106,27 +106,29 @@ impl Service {
     /// first, then the older one.
     pub(crate) fn usable_secrets(
         &self,
-        borrower: SecretConsumer<'_>,
+        consumer: SecretConsumer<'_>,
     ) -> Result<Vec<Secret>, RequestError> {
-        let SecretConsumer { workspace, run_as, caller, .. } = borrower;
-        let (own, granted) = self.db.read(|rows| {
+        let SecretConsumer { workspace, run_as, caller, .. } = consumer;
+        let (personal, granted) = self.db.read(|rows| {
             let mut subjects = rows.role_ids(workspace, &run_as.roles)?;
             subjects.push(run_as.id);
-            let on_all =
+            let workspace_grants =
                 rows.grants_held(workspace, &subjects, &[ObjectRef::Workspace(workspace)])?;
-            let all = on_all.iter().any(|grant| grant.privilege == Privilege::Ownership);
-            let filter = ObjectFilter { search: None, seen_by: (!all).then_some(subjects) };
-            let own = rows.private_secrets(workspace, caller)?;
-            Ok((own, rows.workspace_secrets(workspace, &filter)?))
+            let is_owner =
+                workspace_grants.iter().any(|grant| grant.privilege == Privilege::Ownership);
+            let filter = ObjectFilter { search: None, seen_by: (!is_owner).then_some(subjects) };
+            let personal = rows.private_secrets(workspace, caller)?;
+            Ok((personal, rows.workspace_secrets(workspace, &filter)?))
         })?;
-        let mut lent: Vec<Secret> = Vec::new();
-        for secret in own.into_iter().chain(granted) {
-            let is_taken = lent.iter().any(|one| purpose(&one.inject) == purpose(&secret.inject));
-            if !is_taken && self.is_usable(borrower, &secret)? {
-                lent.push(secret);
+        let mut usable: Vec<Secret> = Vec::new();
+        for secret in personal.into_iter().chain(granted) {
+            let is_taken =
+                usable.iter().any(|other| purpose(&other.inject) == purpose(&secret.inject));
+            if !is_taken && self.is_usable(consumer, &secret)? {
+                usable.push(secret);
             }
         }
-        Ok(lent)
+        Ok(usable)
     }
 
     /// Whether a secret by itself allows access to its host. A personal secret does so for
@@ -147,24 +149,29 @@ impl Service {
             return Ok(true);
         }
         let target = injection::injection_target(&secret.inject);
-        let Some(to) = target.and_then(|it| Destination::new(&it.host, it.port).ok()) else {
+        let Some(destination) = target.and_then(|it| Destination::new(&it.host, it.port).ok())
+        else {
             return Ok(false);
         };
         let names = self.db.read(|rows| rows.integration_names(workspace))?;
-        let held = self.enabled_integrations(workspace, &caller, &names)?;
-        Ok(policy::matching_integration(&self.integration_rules(workspace, &held)?, &to).is_some())
+        let integrations = self.enabled_integrations(workspace, &caller, &names)?;
+        Ok(policy::matching_integration(
+            &self.integration_rules(workspace, &integrations)?,
+            &destination,
+        )
+        .is_some())
     }
 
     fn is_usable(
         &self,
-        borrower: SecretConsumer<'_>,
+        consumer: SecretConsumer<'_>,
         secret: &Secret,
     ) -> Result<bool, RequestError> {
-        let SecretConsumer { workspace, run_as, caller: _, author, integrations } = borrower;
-        let is_named = integrations.iter().any(|it| it.allowed_secrets.allows(&secret.name));
+        let SecretConsumer { workspace, run_as, caller: _, author, integrations } = consumer;
+        let is_listed = integrations.iter().any(|it| it.allowed_secrets.allows(&secret.name));
         if secret.scope == SecretScope::Caller {
             return Ok(match author {
-                CodeAuthor::Caller => is_named || !secret.exposed,
+                CodeAuthor::Caller => is_listed || !secret.exposed,
                 CodeAuthor::Other { has_values, .. } => !secret.exposed && !has_values,
             });
         }
@@ -172,14 +179,14 @@ impl Service {
         if self.permit(workspace, run_as, Privilege::Usage, object)?.is_none() {
             return Ok(false);
         }
-        let by = author.principal().filter(|by| *by != run_as.id);
-        if let Some(by) = by
-            && !self.author_may(workspace, by, Privilege::Usage, object)?
+        let code_author = author.principal().filter(|it| *it != run_as.id);
+        if let Some(code_author) = code_author
+            && !self.author_may(workspace, code_author, Privilege::Usage, object)?
         {
             return Ok(false);
         }
-        if is_named || secret.exposed {
-            return Ok(is_named);
+        if is_listed || secret.exposed {
+            return Ok(is_listed);
         }
         if secret.set_by == run_as.id {
             return Ok(true);
@@ -195,17 +202,18 @@ impl Service {
         secret: &Secret,
     ) -> Result<Option<UsableSecret>, RequestError> {
         for _ in 0..TRIES {
-            let (now, kept) = self.db.read(|rows| {
+            let (current, sealed_values) = self.db.read(|rows| {
                 Ok((
                     rows.secret(workspace, secret.id)?,
                     rows.sealed_values(workspace, secret.id.uuid())?,
                 ))
             })?;
-            let Some(now) = now else { return Ok(None) };
-            let label = seal_context(workspace, &now);
-            let value = kept.iter().find_map(|(_, sealed)| vault.open(&label, sealed).ok());
+            let Some(current) = current else { return Ok(None) };
+            let context = seal_context(workspace, &current);
+            let value =
+                sealed_values.iter().find_map(|(_, sealed)| vault.open(&context, sealed).ok());
             if let Some(value) = value {
-                let Secret { id, version, name, inject, .. } = now;
+                let Secret { id, version, name, inject, .. } = current;
                 return Ok(Some(UsableSecret {
                     id,
                     version,

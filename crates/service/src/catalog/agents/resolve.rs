@@ -27,12 +27,12 @@ pub struct OfferedTool {
     pub input_schema: Value,
     /// `runPythonCode`, `code_runner` or `callFunction`.
     pub kind: String,
-    /// Whether it sees the files of the conversation.
+    /// Whether it runs in the session of the conversation and sees its files.
     pub in_session: bool,
 }
 
 impl Service {
-    /// The agent, if the caller may have it run.
+    /// Resolves an agent that the caller may run.
     pub async fn resolve_agent(
         &self,
         caller: &Caller,
@@ -42,7 +42,7 @@ impl Service {
         let found = self.db.read(|rows| rows.agent(workspace, id))?;
         let agent = found.ok_or_else(|| not_found("agent", id))?;
         if self.permit(workspace, &caller.principal, Privilege::Usage, object)?.is_none() {
-            // A caller who may see the agent learns what is missing.
+            // A caller that may see the agent gets the missing privilege.
             self.visible_agent(caller, id)?;
             return Err(missing_privilege(Privilege::Usage, object));
         }
@@ -65,7 +65,7 @@ impl Service {
         })
     }
 
-    /// The tools that may be called; each other tool is a warning with the reason.
+    /// The attached tools that may be called. Every other one becomes a warning with the reason.
     fn attached_tools(
         &self,
         caller: &Caller,
@@ -83,8 +83,8 @@ impl Service {
             let action =
                 policy::effective_action(tool.approval_action, Some(binding.approval_action));
             if self.permit(workspace, &run_as, Privilege::Usage, object)?.is_none() {
-                let (tool, who) = (&tool.name, &run_as.name);
-                warnings.push(format!("tool {tool:?} is not available: {who} may not use it"));
+                let (tool, owner) = (&tool.name, &run_as.name);
+                warnings.push(format!("tool {tool:?} is not available: {owner} may not use it"));
             } else if action != ApprovalAction::Deny {
                 tools.push(tool);
             }
@@ -94,7 +94,7 @@ impl Service {
 }
 
 fn to_offered_tool(tool: Tool) -> OfferedTool {
-    let word = |key: &str| tool.definition.get(key).and_then(Value::as_str).map(str::to_owned);
+    let field = |key: &str| tool.definition.get(key).and_then(Value::as_str).map(str::to_owned);
     let variables = tool.definition.get("configuration").and_then(|it| it.get("env_variables"));
     let has_variables = match variables {
         Some(Value::Object(variables)) => !variables.is_empty(),
@@ -103,8 +103,8 @@ fn to_offered_tool(tool: Tool) -> OfferedTool {
     };
     OfferedTool {
         id: tool.id,
-        kind: word("type").or_else(|| word("tool_type")).unwrap_or_default(),
-        // What has secrets of its own runs apart, whatever it could see.
+        kind: field("type").or_else(|| field("tool_type")).unwrap_or_default(),
+        // A tool with secrets of its own never runs in a session.
         in_session: tool.entry == "run" && !has_variables,
         name: tool.name,
         description: tool.description,

@@ -1,6 +1,6 @@
-//! Calls of functions: begun and answered at once, asked for later by their ids.
+//! Calls of functions. A call starts at once, and its status, response and logs are read by its id.
 //!
-//! A call is an execution, so that everything that holds for executions holds for it.
+//! A call is an execution, with the same limits, records and retention.
 
 use crate::error::{RequestError, not_found};
 use crate::identity::caller::Caller;
@@ -20,15 +20,15 @@ use types::{
 };
 use utoipa::{IntoParams, ToSchema};
 
-/// Of the lines of a log, and of their text: an answer is made in memory. The events of the execution
-/// have all of it.
+/// Limits of the lines of a log and of their bytes, because the response is built in memory. The
+/// events of the execution have the rest.
 const LOG_LINES_MAX: usize = 20_000;
 const LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionCallRequest {
-    /// What `handle` is given as `data`; an empty object if absent.
+    /// The argument `data` of `handle`; default: an empty object.
     #[serde(default = "no_arguments")]
     pub data: Value,
 }
@@ -45,7 +45,7 @@ pub struct FunctionCallQuery {
 }
 
 impl Service {
-    /// Begins a call. It goes on whether or not anybody asks for it.
+    /// Starts a call, which continues if the client disconnects.
     pub async fn call_function(
         self: &Arc<Self>,
         caller: &Caller,
@@ -58,13 +58,13 @@ impl Service {
         let limits = LimitsRequest::default();
         let request = RunRequest { target, session: None, files: Vec::new(), limits };
         let options = SubmitOptions { announce_id: true, ..options };
-        let begun = match self.run(caller, request, options).await? {
+        let started = match self.run(caller, request, options).await? {
             Submitted::Started(handle) | Submitted::AwaitingApproval(handle) => handle.detach(),
         };
-        FunctionCall::from_execution(&begun).ok_or_else(|| not_found("call", begun.id))
+        FunctionCall::from_execution(&started).ok_or_else(|| not_found("call", started.id))
     }
 
-    /// Newest first.
+    /// Calls of a function, newest first.
     pub async fn function_calls(
         &self,
         caller: &Caller,
@@ -95,13 +95,13 @@ impl Service {
         function: FunctionId,
         id: ExecutionId,
     ) -> Result<(FunctionCall, Execution), RequestError> {
-        let no_call = || not_found("call", id);
-        let execution = self.execution_summary(caller, id).await.map_err(|refused| {
-            if refused.error.code == ErrorCode::ObjectNotFound { no_call() } else { refused }
+        let call_not_found = || not_found("call", id);
+        let execution = self.execution_summary(caller, id).await.map_err(|error| {
+            if error.error.code == ErrorCode::ObjectNotFound { call_not_found() } else { error }
         })?;
         let call =
             FunctionCall::from_execution(&execution).filter(|call| call.function_id == function);
-        call.map(|call| (call, execution)).ok_or_else(no_call)
+        call.map(|call| (call, execution)).ok_or_else(call_not_found)
     }
 
     /// The return value of a finished call.
@@ -132,7 +132,7 @@ impl Service {
         }
     }
 
-    /// The output, of a running call so far: the first lines, if there are very many.
+    /// The output of a call, so far if it is still running: the first lines, if there are too many.
     pub async fn function_logs(
         self: &Arc<Self>,
         caller: &Caller,
@@ -141,9 +141,9 @@ impl Service {
     ) -> Result<Vec<LogLine>, RequestError> {
         let (call, _) = self.call_record(caller, function, id).await?;
         let mut log = FunctionLog::new(call.started_at.unwrap_or_else(Utc::now));
-        let so_far = self.active_executions().get(&id).map(|running| running.live.events());
-        let from_memory = so_far.unwrap_or_default();
-        from_memory.iter().for_each(|event| log.take(event));
+        let live_events = self.active_executions().get(&id).map(|running| running.live.events());
+        let from_memory = live_events.unwrap_or_default();
+        from_memory.iter().for_each(|event| log.push(event));
         let mut number = from_memory.len() as u64;
         while !log.is_full() {
             let workspace = caller.workspace;
@@ -153,12 +153,12 @@ impl Service {
                 break;
             }
             number += events.len() as u64;
-            events.iter().for_each(|event| log.take(event));
+            events.iter().for_each(|event| log.push(event));
         }
         Ok(log.lines)
     }
 
-    /// Asks it to stop; whether it was running.
+    /// Cancels a call. Returns whether it was running.
     pub async fn cancel_function_call(
         self: &Arc<Self>,
         caller: &Caller,
@@ -174,7 +174,7 @@ impl Service {
 struct FunctionLog {
     started: DateTime<Utc>,
     lines: Vec<LogLine>,
-    /// The line of each stream that has not ended.
+    /// For each stream, the index of its last line if that has no line break yet.
     open: [Option<usize>; 2],
     bytes: usize,
 }
@@ -188,8 +188,8 @@ impl FunctionLog {
         self.lines.len() > LOG_LINES_MAX || self.bytes > LOG_BYTES_MAX
     }
 
-    /// Takes what was printed, as far as there is room for it.
-    fn take(&mut self, event: &Event) {
+    /// Appends the output of an event, up to the limits.
+    fn push(&mut self, event: &Event) {
         let Event::Output(OutputChunk { t, stream, text }) = event else { return };
         let (started, stream) = (self.started, *stream);
         let since = i64::try_from(*t).ok().and_then(TimeDelta::try_milliseconds);
@@ -199,12 +199,12 @@ impl FunctionLog {
                 return;
             }
             let open = &mut self.open[usize::from(stream == OutputStream::Stderr)];
-            let at = *open.get_or_insert_with(|| {
+            let index = *open.get_or_insert_with(|| {
                 self.lines.push(LogLine { time, stream, message: String::new() });
                 self.lines.len() - 1
             });
             let whole = part.strip_suffix('\n');
-            if let Some(line) = self.lines.get_mut(at) {
+            if let Some(line) = self.lines.get_mut(index) {
                 line.message.push_str(whole.unwrap_or(part));
             }
             if whole.is_some() {
@@ -230,7 +230,7 @@ mod tests {
             piece(4, OutputStream::Stderr, "z\n"),
         ];
         let mut log = FunctionLog::new(DateTime::UNIX_EPOCH);
-        pieces.iter().for_each(|event| log.take(event));
+        pieces.iter().for_each(|event| log.push(event));
         let told = log.lines.into_iter();
         let told = told.map(|it| (it.time.timestamp_millis(), it.stream, it.message));
         let (out, err) = (OutputStream::Stdout, OutputStream::Stderr);

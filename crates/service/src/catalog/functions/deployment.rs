@@ -1,13 +1,15 @@
-//! Deploying: the environment is made first, and only then does the function serve.
+//! Deploys functions: the environment is built first, and only then does the new version replace
+//! the current one.
 //!
-//! While it is made, its row says so, so that its environment is not removed and the next start
-//! knows what the last stop has interrupted. Of two deployments of one function the later one counts.
+//! During the build, the row names the environment, so that it is not removed and the next start
+//! finds an interrupted deployment. Of two concurrent deployments of a function, the later one
+//! wins.
 
 use super::package::{ENVIRONMENT_PREFIX, FunctionPackage, FunctionRequest};
 use crate::catalog::packages::policy_violation;
 use crate::error::{RequestError, invalid_field, not_found};
 use crate::identity::caller::Caller;
-use crate::network::gone_integration;
+use crate::network::missing_integration_error;
 use crate::service::Service;
 use crate::tasks::{run_blocking, run_to_completion};
 use chrono::{DateTime, Utc};
@@ -24,22 +26,22 @@ use types::{
 use uuid::Uuid;
 
 const MIB: u64 = 1024 * 1024;
-/// Four times what a tool has by default.
+/// Default memory: four times that of a tool.
 const MEMORY_BYTES: u64 = 2048 * MIB;
-/// An interpreter with a package or two.
+/// Enough for an interpreter with a package or two.
 const MEMORY_BYTES_MIN: u64 = 64 * MIB;
-/// As long as the platform lets a model wait.
+/// The longest time that the platform lets a model wait.
 const TIMEOUT_SECONDS_MAX: u64 = contract::POLLING_SECONDS_MAX;
-/// Each may have an environment of some hundred megabytes.
+/// Each function may have an environment of some hundred megabytes.
 const FUNCTIONS_MAX: u64 = 100;
-/// Between two tries to write down what the disk had no room for.
+/// Delay before the next try after a failed write, such as on a full disk.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// A function that is being deployed, or is deployed.
+/// A function whose deployment is done or in progress.
 #[derive(Debug)]
 pub struct DeploymentHandle {
     pub function: Function,
-    /// Whether there was none of that name.
+    /// Whether no function had this name.
     pub new: bool,
     task: Option<JoinHandle<Result<Function, Error>>>,
 }
@@ -59,11 +61,12 @@ impl DeploymentHandle {
     }
 }
 
-/// The deployment that will serve when its environment is built.
+/// A deployment that is ready as soon as its environment is built.
 struct PendingDeployment {
     workspace: WorkspaceId,
     id: FunctionId,
-    /// When it was begun, as the row says: another time is another deployment.
+    /// `updated_at` of the row when the deployment started. If it differs, a newer deployment has
+    /// started.
     begun_at: DateTime<Utc>,
     deployment: Deployment,
     source: Vec<u8>,
@@ -71,17 +74,17 @@ struct PendingDeployment {
     entry: NewAuditEntry,
 }
 
-/// The row that a deployment is written to.
+/// How a deployment is stored.
 enum FunctionWrite {
-    /// Over this function, if it is still the same: author, owner and source belong together, and another
-    /// deployment or a new owner may have come in between.
+    /// Replaces the row of this function if it is unchanged. Author, owner and source must stay
+    /// consistent, and another deployment or a transfer of ownership may have happened meanwhile.
     Replace(Box<Function>),
-    /// A new function with this owner.
+    /// Inserts a new function with this grant of ownership.
     Create(Grant),
 }
 
 impl Service {
-    /// Deploys a function, or replaces what is deployed under its name.
+    /// Deploys a function, or a new version of the one with this name.
     pub async fn deploy_function(
         self: &Arc<Self>,
         caller: &Caller,
@@ -114,20 +117,22 @@ impl Service {
     ) -> Result<Deployment, RequestError> {
         let (settings, caps) = (&package.settings, self.limit_caps(workspace)?);
         let memory_bytes = match settings.memory_mb {
-            Some(asked) => asked.saturating_mul(MIB),
+            Some(megabytes) => megabytes.saturating_mul(MIB),
             None => MEMORY_BYTES.min(caps.0.memory_bytes),
         };
-        let usual_seconds = TIMEOUT_SECONDS_MAX.min(caps.0.wall_ms / 1000).max(1);
-        let timeout_seconds = settings.timeout_seconds.unwrap_or(usual_seconds);
-        let wrong = |message: String| invalid_field("/files/function.toml", message);
+        let default_seconds = TIMEOUT_SECONDS_MAX.min(caps.0.wall_ms / 1000).max(1);
+        let timeout_seconds = settings.timeout_seconds.unwrap_or(default_seconds);
+        let invalid = |message: String| invalid_field("/files/function.toml", message);
         if memory_bytes < MEMORY_BYTES_MIN {
-            return Err(wrong(format!("memory_mb must be at least {}", MEMORY_BYTES_MIN / MIB)));
+            return Err(invalid(format!("memory_mb must be at least {}", MEMORY_BYTES_MIN / MIB)));
         }
         if !(1..=TIMEOUT_SECONDS_MAX).contains(&timeout_seconds) {
-            return Err(wrong(format!("timeout_seconds must be from 1 to {TIMEOUT_SECONDS_MAX}")));
+            return Err(invalid(format!(
+                "timeout_seconds must be from 1 to {TIMEOUT_SECONDS_MAX}"
+            )));
         }
         let limits = limits_request(memory_bytes, timeout_seconds);
-        limits.resolve(&caps).map_err(|error| wrong(error.to_string()))?;
+        limits.resolve(&caps).map_err(|error| invalid(error.to_string()))?;
         Ok(Deployment {
             description: settings.description.clone(),
             files: package.files.list(),
@@ -142,7 +147,7 @@ impl Service {
         })
     }
 
-    /// Writes down what will be, or what is if there is nothing to be made first.
+    /// Stores the function as deploying, or as ready if no environment has to be built.
     async fn begin_deployment(
         self: &Arc<Self>,
         caller: &Caller,
@@ -156,48 +161,49 @@ impl Service {
             before.clone().unwrap_or_else(|| new_function(caller, package.settings.name, now));
         let object = ObjectRef::Function(function.id);
         let entry = caller.audit_entry("function.deploy", object, &function.name);
-        // From here on the environment that this deployment will use is not removed.
-        let turn = self.function_environments.lock().await;
+        // While this is held, the environment of this deployment is not removed.
+        let guard = self.function_environments.lock().await;
         let is_missing = self.engine.check_environment(&deployment.environment).is_err();
         let has_packages = package.build_request.is_some();
-        let order = package.build_request.filter(|_| is_missing);
-        if has_packages && order.is_none() {
+        let build_request = package.build_request.filter(|_| is_missing);
+        if has_packages && build_request.is_none() {
             self.check_packages(workspace, &deployment.environment).await?;
         }
-        let (function, serves) = match &order {
+        let (function, source_to_deploy) = match &build_request {
             Some(_) => (as_deploying(function, &deployment, now), None),
             None => (as_ready(function, deployment.clone(), now), Some(source.clone())),
         };
-        let place = match &before {
+        let write = match &before {
             Some(before) => FunctionWrite::Replace(Box::new(before.clone())),
             None => FunctionWrite::Create(caller.ownership_grant(object, now)),
         };
-        self.write_function(workspace, function.clone(), serves, place, entry.clone()).await?;
-        drop(turn);
-        let Some(order) = order else {
+        self.write_function(workspace, function.clone(), source_to_deploy, write, entry.clone())
+            .await?;
+        drop(guard);
+        let Some(build_request) = build_request else {
             self.release_replaced(before.as_ref(), &function).await;
             return Ok(DeploymentHandle { function, new, task: None });
         };
         let id = function.id;
-        let next = PendingDeployment {
+        let pending = PendingDeployment {
             workspace,
             id,
             begun_at: now,
             deployment,
             source,
-            build_request: order,
+            build_request,
             entry,
         };
-        let done = Some(tokio::spawn(Arc::clone(self).finish_deployment(next)));
-        Ok(DeploymentHandle { function, new, task: done })
+        let task = Some(tokio::spawn(Arc::clone(self).finish_deployment(pending)));
+        Ok(DeploymentHandle { function, new, task })
     }
 
     async fn write_function(
         &self,
         workspace: WorkspaceId,
         function: Function,
-        serves: Option<Vec<u8>>,
-        place: FunctionWrite,
+        source: Option<Vec<u8>>,
+        write: FunctionWrite,
         entry: NewAuditEntry,
     ) -> Result<(), RequestError> {
         let integrations = match (&function.preparing, &function.deployed) {
@@ -205,57 +211,51 @@ impl Service {
             _ => function.preparing_integrations.clone(),
         };
         let written = self.db.write(move |tx| {
-            if let Some(gone) = gone_integration(tx, workspace, &integrations)? {
-                return Ok(Err(gone));
+            if let Some(error) = missing_integration_error(tx, workspace, &integrations)? {
+                return Ok(Err(error));
             }
-            let placed = place_function(tx, workspace, &function, serves.as_deref(), place)?;
-            if placed.is_ok() {
+            let result = write_function_row(tx, workspace, &function, source.as_deref(), write)?;
+            if result.is_ok() {
                 tx.append_audit_entry(&entry)?;
             }
-            Ok(placed)
+            Ok(result)
         });
         written.await?
     }
 
-    /// Makes the environment, and lets the function serve in it, or says why it cannot.
+    /// Builds the environment, then stores the function as ready or failed.
     #[boxed::future]
     async fn finish_deployment(
         self: Arc<Self>,
-        next: PendingDeployment,
+        pending: PendingDeployment,
     ) -> Result<Function, Error> {
-        let PendingDeployment {
-            workspace,
-            id,
-            begun_at,
-            deployment,
-            source,
-            build_request: order,
-            entry,
-        } = next;
+        let PendingDeployment { workspace, id, begun_at, deployment, source, build_request, entry } =
+            pending;
         let environment = deployment.environment.clone();
-        let made = match self.engine.add_environment(order, |_| {}).await {
+        let result = match self.engine.add_environment(build_request, |_| {}).await {
             Ok(_) => self.check_packages(workspace, &environment).await,
             Err(error) => Err(error),
         };
-        let failure = made.clone().err();
+        let failure = result.clone().err();
         let written = loop {
-            let (deployment, source, made) = (deployment.clone(), source.clone(), made.clone());
+            let (deployment, source, result) = (deployment.clone(), source.clone(), result.clone());
             let mut entry = entry.clone();
             let written = self.db.write(move |tx| {
                 let now = Utc::now();
                 entry.at = now;
-                entry.detail = if made.is_ok() { "ready" } else { "failed" }.to_owned();
-                write_deployment_outcome(tx, workspace, id, begun_at, &entry, |function| match made
-                {
-                    Ok(()) => (as_ready(function, deployment, now), Some(source)),
-                    Err(error) => (as_failed(function, error, now), None),
+                entry.detail = if result.is_ok() { "ready" } else { "failed" }.to_owned();
+                write_deployment_outcome(tx, workspace, id, begun_at, &entry, |function| {
+                    match result {
+                        Ok(()) => (as_ready(function, deployment, now), Some(source)),
+                        Err(error) => (as_failed(function, error, now), None),
+                    }
                 })
             });
             match written.await {
                 Ok(written) => break written,
                 Err(error) => {
-                    tracing::error!(function = %id, %error, "the result of the deployment will be \
-                                                             stored later");
+                    tracing::error!(function = %id, %error, "cannot store the result of a \
+                                                             deployment; retrying");
                     sleep(RETRY_DELAY).await;
                 }
             }
@@ -276,15 +276,15 @@ impl Service {
         }
     }
 
-    /// That the workspace and the operator allow what an environment of a function has. Which packages
-    /// come along is known only when they are chosen.
+    /// Checks that the policy of the workspace and the operator allow the packages of an
+    /// environment. Dependencies are known only after the packages were resolved.
     async fn check_packages(&self, workspace: WorkspaceId, name: &str) -> Result<(), Error> {
         let (engine, name) = (Arc::clone(&self.engine), name.to_owned());
-        let looked = run_blocking(move || {
+        let packages = run_blocking(move || {
             let packages = engine.environment(&name)?.packages;
             Ok::<_, Error>((packages, engine.unimportable_packages(&name)?))
         });
-        let (packages, unlisted) = looked.await.map_err(|refused| *refused.error)??;
+        let (packages, unlisted) = packages.await.map_err(|error| *error.error)??;
         let policy = self.db.read(|rows| rows.package_policy(workspace));
         let policy = policy.map_err(|error| *RequestError::from(error).error)?;
         check_package_policy(&policy, &packages)?;
@@ -294,21 +294,21 @@ impl Service {
         }
     }
 
-    /// Removes environments that a function no longer uses.
-    async fn release_replaced(&self, before: Option<&Function>, now: &Function) {
-        let used: Vec<String> = before.map(used_environments).unwrap_or_default();
-        let uses = used_environments(now);
-        for old in used.iter().filter(|old| !uses.contains(old)) {
-            self.release_environment(old).await;
+    /// Removes environments that the function no longer uses.
+    async fn release_replaced(&self, before: Option<&Function>, after: &Function) {
+        let used_before: Vec<String> = before.map(used_environments).unwrap_or_default();
+        let still_used = used_environments(after);
+        for unused in used_before.iter().filter(|unused| !still_used.contains(unused)) {
+            self.release_environment(unused).await;
         }
     }
 
-    /// Removes an environment that was made for functions, if none needs it any more.
+    /// Removes an environment that was built for functions if no function uses it.
     pub(crate) async fn release_environment(&self, name: &str) {
         if !name.starts_with(ENVIRONMENT_PREFIX) {
             return;
         }
-        let _turn = self.function_environments.lock().await;
+        let _guard = self.function_environments.lock().await;
         match self.db.read(|rows| rows.is_environment_of_function(name)) {
             Ok(true) => {}
             Ok(false) => {
@@ -322,7 +322,7 @@ impl Service {
         }
     }
 
-    /// Marks deployments that the last stop of the server interrupted as failed.
+    /// Marks deployments as failed that the last stop of the server interrupted.
     pub(crate) async fn mark_interrupted_deployments(&self) -> Result<(), DatabaseError> {
         for (workspace, function) in self.db.read(|rows| rows.deploying_functions())? {
             let environment = function.preparing.clone();
@@ -336,59 +336,60 @@ impl Service {
     }
 }
 
-/// Writes a deployment where it belongs, or says why it cannot be written there.
-fn place_function(
+/// Writes a deployment to its row; an error if the row has changed.
+fn write_function_row(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
     function: &Function,
-    serves: Option<&[u8]>,
-    place: FunctionWrite,
+    source: Option<&[u8]>,
+    write: FunctionWrite,
 ) -> Result<Result<(), RequestError>, DatabaseError> {
-    match place {
+    match write {
         FunctionWrite::Replace(before) => {
-            let Some(now) = tx.function(workspace, function.id)? else {
+            let Some(current) = tx.function(workspace, function.id)? else {
                 return Ok(Err(not_found("function", function.id)));
             };
-            if now != *before {
+            if current != *before {
                 return Ok(Err(changed_meanwhile(function)));
             }
-            tx.update_function(workspace, function, serves)?;
+            tx.update_function(workspace, function, source)?;
         }
         FunctionWrite::Create(_) if tx.count_functions(workspace)? >= FUNCTIONS_MAX => {
             return Ok(Err(too_many()));
         }
-        FunctionWrite::Create(owning) => {
-            tx.insert_function(workspace, function, serves)?;
-            tx.insert_grant(workspace, &owning)?;
+        FunctionWrite::Create(ownership) => {
+            tx.insert_function(workspace, function, source)?;
+            tx.insert_grant(workspace, &ownership)?;
         }
     }
     Ok(Ok(()))
 }
 
-/// The function before and after, unless it was deployed again or deleted in the meantime.
+/// Stores the outcome of a deployment. Returns the function before and after, or `None` if it was
+/// deployed again or deleted meanwhile.
 fn write_deployment_outcome(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
     id: FunctionId,
     begun_at: DateTime<Utc>,
     entry: &NewAuditEntry,
-    end: impl FnOnce(Function) -> (Function, Option<Vec<u8>>),
+    apply_outcome: impl FnOnce(Function) -> (Function, Option<Vec<u8>>),
 ) -> Result<Option<(Function, Function)>, DatabaseError> {
     let found = tx.function(workspace, id)?.filter(|found| found.updated_at == begun_at);
     let Some(before) = found else { return Ok(None) };
-    let (after, source) = end(before.clone());
+    let (after, source) = apply_outcome(before.clone());
     tx.update_function(workspace, &after, source.as_deref())?;
     tx.append_audit_entry(entry)?;
     Ok(Some((before, after)))
 }
 
-/// The environments that it uses and will use.
+/// The environments of the current deployment and of one in progress.
 pub(super) fn used_environments(function: &Function) -> Vec<String> {
     let used = function.deployed.as_ref().map(|deployed| deployed.environment.clone());
     used.into_iter().chain(function.preparing.clone()).collect()
 }
 
-/// One that was never deployed.
+/// A function that was never deployed.
 fn new_function(caller: &Caller, name: String, now: DateTime<Utc>) -> Function {
     Function {
         id: FunctionId::new(Uuid::now_v7()),
@@ -452,25 +453,25 @@ fn check_package_policy(
     packages: &[InstalledPackage],
 ) -> Result<(), Error> {
     let denied = |message: String| policy_violation(format!("requirements.txt: {message}"));
-    let named: Vec<(String, &str)> = packages
+    let names_and_versions: Vec<(String, &str)> = packages
         .iter()
         .filter_map(|it| Some((PackageName::new(&it.name)?.to_string(), &*it.version)))
         .collect();
-    policy::check_install(policy, named.iter().map(|(name, _)| name.as_str()))
-        .map_err(|refused| denied(refused.to_string()))?;
-    let other = named.iter().find_map(|(name, version)| {
+    policy::check_install(policy, names_and_versions.iter().map(|(name, _)| name.as_str()))
+        .map_err(|error| denied(error.to_string()))?;
+    let mismatch = names_and_versions.iter().find_map(|(name, version)| {
         let pinned = policy.pins.get(name).filter(|pinned| pinned != version)?;
         Some(format!(
             "{name} resolves to {version}, and the package policy of this workspace pins \
                       it to {pinned}"
         ))
     });
-    other.map_or(Ok(()), |message| Err(denied(message)))
+    mismatch.map_or(Ok(()), |message| Err(denied(message)))
 }
 
 fn not_listed(package: &PackageName) -> Error {
     let message = format!(
-        "requirements.txt: {package} could not be imported, not allowed by \
+        "requirements.txt: importing {package} is not allowed by \
          PYTHON_PACKAGES_WHITELIST_IMPORT"
     );
     Error::new(ErrorCode::ImportDenied, message)
@@ -542,13 +543,13 @@ mod tests {
         ) -> Option<ErrorCode> {
             let (workspace, function) = (self.workspace, function.clone());
             let source = source.as_bytes().to_vec();
-            let written = self
-                .db
-                .write(move |tx| place_function(tx, workspace, &function, Some(&source), place));
-            written.await.unwrap().err().map(|refused| refused.error.code)
+            let written = self.db.write(move |tx| {
+                write_function_row(tx, workspace, &function, Some(&source), place)
+            });
+            written.await.unwrap().err().map(|error| error.error.code)
         }
 
-        /// What serves: its author, its owner and its source.
+        /// The deployed version: its author, its owner and its source.
         fn serves(&self, id: FunctionId) -> (PrincipalId, PrincipalId, Vec<u8>) {
             let found = self.db.read(|rows| rows.deployed_function(self.workspace, id));
             let (function, source) = found.unwrap().unwrap();
@@ -589,7 +590,7 @@ mod tests {
         as_ready(before.clone(), deployment, Utc::now())
     }
 
-    /// Both have read the current state before either has written.
+    /// Both deployments have read the row before either has written it.
     #[tokio::test]
     async fn t150_of_two_deployments_at_once_one_is_refused_and_nothing_of_it_is_kept() {
         let world = World::new().await;
@@ -626,7 +627,7 @@ mod tests {
         assert_eq!(late, Some(ErrorCode::ObjectInUse));
         assert_eq!(world.serves(id), (bob, ann, b"of bob".to_vec()), "author beside source");
 
-        // A new owner in between counts as well.
+        // A new owner counts as a change, too.
         let given = Function { owner: bob, ..of_bob.clone() };
         let (workspace, handed) = (world.workspace, given.clone());
         world.db.write(move |tx| tx.update_function(workspace, &handed, None)).await.unwrap();
@@ -634,7 +635,7 @@ mod tests {
         assert_eq!(late, Some(ErrorCode::ObjectInUse));
         assert_eq!(world.serves(id), (bob, bob, b"of bob".to_vec()));
 
-        // The harmless twin: a caller who reads it again can deploy.
+        // Counterpart: a caller that reads the function again can deploy it.
         assert_eq!(world.place(&by(ann, &given), "of ann", taken(&given)).await, None);
         assert_eq!(world.serves(id), (ann, bob, b"of ann".to_vec()));
     }

@@ -1,4 +1,4 @@
-//! The package of a function: a folder of files, read and checked before anything is stored.
+//! The source of a function: a directory of files, read and checked before anything is stored.
 
 use crate::catalog::tool_definition::{details, invalid_tool};
 use crate::data::staging::hex;
@@ -18,19 +18,20 @@ use std::collections::BTreeMap;
 use types::FunctionFile;
 use utoipa::ToSchema;
 
-/// More is a package, and belongs into requirements.txt.
+/// More files belong into a package in requirements.txt.
 const FILES_MAX: usize = 200;
-/// All files together; they are sent as one JSON, and put into each sandbox.
+/// Limit for all files together: they are one JSON request, and written to every sandbox.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 const DESCRIPTION_CHARS_MAX: usize = 1_000;
 const REQUIREMENTS: &str = "requirements.txt";
 const SETTINGS: &str = "function.toml";
-/// 96 bits of what an environment is made from: those of equal content are one.
+/// 96 bits of the digest of requirements and Python version, so that equal ones share an
+/// environment.
 const ENVIRONMENT_HEX: usize = 24;
 /// The prefix of the names of environments of functions.
 pub(crate) const ENVIRONMENT_PREFIX: &str = "fn-";
 
-/// The deployment of a function: a folder with `handler.py`, which has a function `handle`.
+/// The deployment of a function: a directory with `handler.py`, which has a function `handle`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionRequest {
@@ -45,7 +46,7 @@ pub struct FunctionRequest {
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FunctionSource {
-    /// Relative to the folder.
+    /// Relative to the directory.
     #[schema(required)]
     pub name: String,
     pub text: Option<String>,
@@ -53,7 +54,7 @@ pub struct FunctionSource {
 }
 
 impl FunctionRequest {
-    /// The name, as far as it is known before the package is read.
+    /// The name in the request or in `function.toml`, before the source is checked.
     pub(super) fn declared_name(&self) -> Option<String> {
         self.name.clone().or_else(|| {
             let settings = self.files.iter().find(|file| file.name == SETTINGS)?;
@@ -63,16 +64,16 @@ impl FunctionRequest {
     }
 }
 
-/// Everything about a deployment that its files say.
+/// The parsed source of a deployment.
 #[derive(Debug)]
 pub(super) struct FunctionPackage {
     pub(super) settings: FunctionSettings,
     pub(super) files: FunctionFiles,
-    /// Of an environment of its own, if it needs one.
+    /// The request for an environment of its own, if it needs one.
     pub(super) build_request: Option<BuildRequest>,
 }
 
-/// `function.toml`.
+/// The content of `function.toml`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct FunctionSettings {
@@ -84,11 +85,11 @@ pub(super) struct FunctionSettings {
     pub(super) integrations: Vec<String>,
 }
 
-/// The files of a function, as they are kept and put into a working directory.
+/// The files of a function, as they are stored and written to a working directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FunctionFiles(BTreeMap<String, Vec<u8>>);
 
-/// As they are written down.
+/// The files as they are stored: base64 by name.
 #[derive(Debug, Serialize, Deserialize)]
 struct EncodedFiles(BTreeMap<String, String>);
 
@@ -112,13 +113,13 @@ impl FunctionPackage {
                 format!("description can have at most {DESCRIPTION_CHARS_MAX} characters");
             return Err(invalid_field(&file_pointer(SETTINGS), message));
         }
-        let order = files.build_request(&settings)?;
-        Ok(Self { settings, files, build_request: order })
+        let build_request = files.build_request(&settings)?;
+        Ok(Self { settings, files, build_request })
     }
 
-    /// The environment that it asks for, if it asks for one.
+    /// The name of the environment of its own, if it needs one.
     pub(super) fn environment(&self) -> Option<&str> {
-        self.build_request.as_ref().map(|order| order.draft.name().as_str())
+        self.build_request.as_ref().map(|build_request| build_request.draft.name().as_str())
     }
 }
 
@@ -138,11 +139,14 @@ impl FunctionFiles {
             }
         }
         let inside = |name: &String| {
-            let folder = format!("{name}/");
-            files.range(folder.clone()..).next().is_some_and(|(next, _)| next.starts_with(&folder))
+            let directory = format!("{name}/");
+            files
+                .range(directory.clone()..)
+                .next()
+                .is_some_and(|(next, _)| next.starts_with(&directory))
         };
-        if let Some(both) = files.keys().find(|name| inside(name)) {
-            return Err(invalid_field("/files", format!("{both} is both a file and a folder")));
+        if let Some(name) = files.keys().find(|name| inside(name)) {
+            return Err(invalid_field("/files", format!("{name} is both a file and a directory")));
         }
         if files.values().map(Vec::len).sum::<usize>() > BYTES_MAX {
             return Err(invalid_field("/files", format!("exceed {BYTES_MAX} bytes in total")));
@@ -150,7 +154,7 @@ impl FunctionFiles {
         Ok(Self(files))
     }
 
-    /// The contract of its `handle`, or everything that is wrong with it.
+    /// The contract of its `handle`, or all errors.
     pub(crate) fn handler(&self) -> Result<contract::FunctionContract, RequestError> {
         let Some(source) = self.0.get(HANDLER) else {
             return Err(invalid_field(
@@ -176,22 +180,22 @@ impl FunctionFiles {
             let line = before.matches('\n').count() + 1;
             let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
             let message = error.message().to_owned();
-            let refused = invalid_field(&file_pointer(SETTINGS), format!("line {line}: {message}"));
+            let error = invalid_field(&file_pointer(SETTINGS), format!("line {line}: {message}"));
             let at =
                 ErrorDetail { line: Some(line), column: Some(column), ..ErrorDetail::default() };
             let detail = ErrorDetail { path: Some(file_pointer(SETTINGS)), message, ..at };
-            RequestError { details: vec![detail], ..refused }
+            RequestError { details: vec![detail], ..error }
         })
     }
 
-    /// Packages, or a Python of its own, make an environment of its own.
+    /// The environment of its own. It needs one for packages or for another version of Python.
     fn build_request(
         &self,
         settings: &FunctionSettings,
     ) -> Result<Option<BuildRequest>, RequestError> {
         let requirements = self.text(REQUIREMENTS)?;
-        let is_said = |line: &str| !line.trim().is_empty() && !line.trim().starts_with('#');
-        if !requirements.lines().any(is_said) && settings.python.is_none() {
+        let has_content = |line: &str| !line.trim().is_empty() && !line.trim().starts_with('#');
+        if !requirements.lines().any(has_content) && settings.python.is_none() {
             return Ok(None);
         }
         let content = json!([requirements, settings.python]).to_string();
@@ -220,7 +224,8 @@ impl FunctionFiles {
             .collect()
     }
 
-    /// Of names and bytes, in such a way that no two folders have the same.
+    /// The digest of names and contents, with lengths, so that different directories have different
+    /// digests.
     pub(super) fn sha256(&self) -> String {
         let mut hash = Sha256::new();
         for (name, bytes) in &self.0 {
@@ -247,7 +252,7 @@ impl FunctionFiles {
         serde_json::to_vec(&EncodedFiles(files.collect())).unwrap_or_default()
     }
 
-    /// None if they are not what was written.
+    /// Decodes stored files; `None` if they are invalid.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let EncodedFiles(files) = serde_json::from_slice(bytes).ok()?;
         let decoded =
@@ -295,9 +300,9 @@ mod tests {
     #[test]
     fn a_folder_is_read_whole_or_refused_by_its_place() {
         assert_eq!(refusal(&[]), "/files: handler.py with a function `handle` is required");
-        let refused = read(&[(HANDLER, "\ndef handel(data): ...")]).unwrap_err();
-        assert_eq!(refused.error.message, "Function 'handle' not found.");
-        let detail = &refused.details[0];
+        let error = read(&[(HANDLER, "\ndef handel(data): ...")]).unwrap_err();
+        assert_eq!(error.error.message, "Function 'handle' not found.");
+        let detail = &error.details[0];
         assert_eq!((detail.line, detail.column), (Some(2), Some(5)));
         assert_eq!(detail.path.as_deref(), Some("/files/handler.py"));
         for name in ["../a", "/a", "a/../b", ""] {
@@ -311,9 +316,9 @@ mod tests {
     #[test]
     fn settings_that_nobody_knows_are_refused_with_their_line() {
         let settings = "description = \"x\"\ntimeout = 5\n";
-        let refused = read(&[HANDLE, (SETTINGS, settings)]).unwrap_err();
-        assert!(refused.error.message.contains("line 2: unknown field `timeout`"), "{refused:?}");
-        assert_eq!((refused.details[0].line, refused.details[0].column), (Some(2), Some(1)));
+        let error = read(&[HANDLE, (SETTINGS, settings)]).unwrap_err();
+        assert!(error.error.message.contains("line 2: unknown field `timeout`"), "{error:?}");
+        assert_eq!((error.details[0].line, error.details[0].column), (Some(2), Some(1)));
         let known = "name = \"g\"\nmemory_mb = 128\ntimeout_seconds = 5\npython = \"3.12\"";
         let package = read(&[HANDLE, (SETTINGS, known)]).unwrap();
         assert_eq!(package.settings.name, "f", "what is asked for goes before what is written");

@@ -1,4 +1,4 @@
-//! The section `code_execution` of a specification: what the code of an agent is given.
+//! The section `code_execution` of a specification: the access of an agent's code.
 
 use super::specification_pointer;
 use crate::error::{RequestError, invalid_field};
@@ -12,29 +12,29 @@ const INTEGRATIONS: &str = "external_access_integrations";
 const REPOSITORIES: &str = "artifact_repositories";
 const VOLUMES: &str = "volumes";
 
-/// The package index, as others call it and as it is called here.
+/// The package index: its name on the platform of the vendor document, and its usual name.
 const PYPI: [&str; 2] = ["SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY", "PYPI"];
 /// The directory of volumes inside a sandbox.
 const VOLUMES_ROOT: &str = "/mnt";
-/// Each is a mount of every sandbox of the agent.
+/// Each volume is a mount of every sandbox of the agent.
 const VOLUMES_MAX: usize = 16;
-/// Each is looked up for each connection.
+/// Each integration is looked up for every connection.
 const INTEGRATIONS_MAX: usize = 16;
-/// As deep as files are listed.
+/// The depth to which files are listed.
 const PATH_PARTS_MAX: usize = 8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CodeExecutionSection {
     pub(crate) environment: Option<String>,
-    /// Whether code may install packages of the index, if the owner of the agent may.
+    /// Whether code may install packages, if the principal that it runs as has INSTALL.
     pub(crate) installs: bool,
     pub(crate) volumes: Vec<VolumeGrant>,
-    /// The names of integrations that its code leaves by.
+    /// The names of the integrations that its code may use.
     pub(crate) integrations: Vec<String>,
 }
 
 impl CodeExecutionSection {
-    /// None if there is none; what it asks for and will not get is a warning.
+    /// Reads the section; `None` if there is none. Unsupported keys become warnings.
     pub(super) fn read(
         resources: Option<&Map<String, Value>>,
         warnings: &mut Vec<String>,
@@ -93,7 +93,7 @@ fn repositories(
     Ok(!names.is_empty())
 }
 
-/// Compares identifiers as the platform does: in upper case, unless quoted.
+/// Normalizes an identifier as the platform does: upper case, unless quoted.
 fn identifier(name: &str) -> String {
     let part = |part: &str| match part.strip_prefix('"').and_then(|part| part.strip_suffix('"')) {
         Some(quoted) => quoted.to_owned(),
@@ -114,12 +114,12 @@ fn integrations(path: &str, value: &Value) -> Result<Vec<String>, RequestError> 
     names.map(|(index, name)| text(&format!("{path}/{index}"), name).map(str::to_owned)).collect()
 }
 
-/// The place of an integration in the specification.
+/// The path of an integration in the specification.
 pub(super) fn integration_path(index: usize) -> String {
     specification_pointer(&format!("/tool_resources/{CODE_EXECUTION}/{INTEGRATIONS}/{index}"))
 }
 
-/// The place of a volume in the specification.
+/// The path of a volume in the specification.
 pub(super) fn volume_path(index: usize) -> String {
     specification_pointer(&format!("/tool_resources/{CODE_EXECUTION}/{VOLUMES}/{index}"))
 }
@@ -154,9 +154,11 @@ fn volume(path: &str, value: &Value) -> Result<VolumeGrant, RequestError> {
     let Value::Object(keys) = value else {
         return Err(invalid_field(path, "must be a mapping with name and access"));
     };
-    if let Some(odd) = keys.keys().find(|key| !["name", "access", "path"].contains(&key.as_str())) {
+    if let Some(unknown) =
+        keys.keys().find(|key| !["name", "access", "path"].contains(&key.as_str()))
+    {
         return Err(invalid_field(
-            &format!("{path}/{odd}"),
+            &format!("{path}/{unknown}"),
             "allowed keys of a volume are name, access and path",
         ));
     }
@@ -168,23 +170,23 @@ fn volume(path: &str, value: &Value) -> Result<VolumeGrant, RequestError> {
             "write" => VolumeAccess::Write,
             _ => return Err(invalid_field(&format!("{path}/access"), "must be read or write")),
         };
-    let place = field("path").transpose()?.map(str::to_owned);
-    let place = place.unwrap_or_else(|| format!("{VOLUMES_ROOT}/{name}"));
-    if !is_mount_path(&place) {
+    let mount_path = field("path").transpose()?.map(str::to_owned);
+    let mount_path = mount_path.unwrap_or_else(|| format!("{VOLUMES_ROOT}/{name}"));
+    if !is_mount_path(&mount_path) {
         let message = format!("must be below {VOLUMES_ROOT}, such as {VOLUMES_ROOT}/data");
         return Err(invalid_field(&format!("{path}/path"), message));
     }
-    Ok(VolumeGrant { name: name.to_owned(), access, path: place })
+    Ok(VolumeGrant { name: name.to_owned(), access, path: mount_path })
 }
 
-fn is_mount_path(place: &str) -> bool {
-    let Ok(below) = Path::new(place).strip_prefix(VOLUMES_ROOT) else { return false };
+fn is_mount_path(mount_path: &str) -> bool {
+    let Ok(below) = Path::new(mount_path).strip_prefix(VOLUMES_ROOT) else { return false };
     let parts = below.components().count();
     (1..=PATH_PARTS_MAX).contains(&parts)
         && below.components().all(|part| matches!(part, Component::Normal(_)))
-        && !place.split('/').skip(1).any(|part| part.is_empty() || part == ".")
-        && !place.chars().any(char::is_control)
-        && place.len() <= 255
+        && !mount_path.split('/').skip(1).any(|part| part.is_empty() || part == ".")
+        && !mount_path.chars().any(char::is_control)
+        && mount_path.len() <= 255
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A Run Python code tool whose code stands in the specification itself.
+//! A Run Python code tool whose code is part of the specification.
 
 use crate::error::{RequestError, invalid_field};
 use serde::Deserialize;
@@ -6,26 +6,26 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use types::ApprovalAction;
 
-/// Ours, beside what everybody writes of such a tool.
+/// Fields that Belljar adds to such a tool.
 const EXTENSION_FIELDS: [&str; 2] = ["approval_action", "environment"];
-/// What of it is kept beside its contract.
+/// The fields that are stored besides the contract.
 const DEFINITION: [&str; 2] = ["type", "configuration"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EmbeddedTool {
-    /// Its place, as a JSON pointer.
+    /// The JSON pointer of the tool in the specification.
     pub(super) path: String,
     pub(crate) contract: Arc<contract::CodeTool>,
     /// The original text of the author.
     pub(crate) definition: Map<String, Value>,
     /// Its environment; default: the environment `default`.
     pub(crate) environment: Option<String>,
-    /// Its calls need an approval, unless the specification says otherwise.
+    /// Default `review`: calls need an approval.
     pub(crate) approval_action: ApprovalAction,
 }
 
 impl EmbeddedTool {
-    /// The input of the contract.
+    /// The tool without the fields of Belljar, as input for its contract.
     pub(super) fn without_extensions(entry: &Value) -> Value {
         let fields = entry.as_object().into_iter().flatten();
         let others = fields.filter(|(key, _)| !EXTENSION_FIELDS.contains(&key.as_str()));

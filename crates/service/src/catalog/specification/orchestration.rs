@@ -5,25 +5,25 @@ use crate::error::{RequestError, invalid_field};
 use serde_json::{Map, Value};
 
 const SKILLS_MAX: usize = 50;
-/// The upper bounds of a run, whatever its budget says. Each may call several tools.
+/// Upper limit of the rounds of a run, whatever its budget says. Each round may call several tools.
 pub const ROUNDS_MAX: u32 = 100;
-/// Callers do not wait longer for an answer.
+/// Upper limit of the time of a run: callers do not wait longer for an answer.
 pub const SECONDS_MAX: u64 = 60 * 60;
-/// The parts of a budget and their maximum.
+/// The keys of a budget and their maximum.
 const BUDGET: [(&str, Option<u64>); 3] =
     [("rounds", Some(ROUNDS_MAX as u64)), ("tokens", None), ("seconds", Some(SECONDS_MAX))];
 
-/// Whether a model has to call a tool.
+/// Whether the model must call a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ToolChoice {
     #[default]
     Auto,
     Required,
-    /// One of these.
+    /// The model must call one of these tools.
     Tools(Vec<String>),
 }
 
-/// Absent fields have the defaults of the server.
+/// Settings of the model; absent fields have the defaults of the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Orchestration {
     /// `provider/model`.
@@ -38,7 +38,7 @@ pub struct Orchestration {
 }
 
 impl Orchestration {
-    /// Unsupported parts are warnings.
+    /// Reads the settings. Unsupported parts become warnings.
     pub(super) fn read(
         root: &Map<String, Value>,
         warnings: &mut Vec<String>,
@@ -58,7 +58,7 @@ impl Orchestration {
     }
 }
 
-/// The budget of a run.
+/// The section `budget`, and its path.
 struct BudgetSection<'a> {
     path: &'static str,
     values: &'a Map<String, Value>,
@@ -79,19 +79,19 @@ impl BudgetSection<'_> {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let odd = |(key, value): (&String, &Value)| match BUDGET.iter().find(|known| known.0 == key)
-        {
-            None => Some(format!("unknown key budget.{key}; use rounds, tokens and seconds")),
-            Some((_, Some(most))) if value.as_u64().is_some_and(|number| number > *most) => {
-                Some(format!("budget.{key} is {value}; the limit of a run is {most}"))
-            }
-            Some(_) => None,
-        };
-        self.values.iter().filter_map(odd).collect()
+        let warning =
+            |(key, value): (&String, &Value)| match BUDGET.iter().find(|known| known.0 == key) {
+                None => Some(format!("unknown key budget.{key}; use rounds, tokens and seconds")),
+                Some((_, Some(limit))) if value.as_u64().is_some_and(|number| number > *limit) => {
+                    Some(format!("budget.{key} is {value}; the limit of a run is {limit}"))
+                }
+                Some(_) => None,
+            };
+        self.values.iter().filter_map(warning).collect()
     }
 }
 
-/// Below `orchestration`, or at the top level.
+/// Finds the budget below `orchestration` or at the top level.
 fn budget(root: &Map<String, Value>) -> Result<Option<BudgetSection<'_>>, RequestError> {
     let below = root.get("orchestration").and_then(|value| value.get("budget"));
     let found = below.map(|value| ("/orchestration/budget", value));
@@ -117,7 +117,7 @@ fn model(root: &Map<String, Value>) -> Result<Option<String>, RequestError> {
     }
 }
 
-/// A text, or several by what they are about.
+/// The instructions: a string, or several strings by topic.
 fn instructions(root: &Map<String, Value>) -> Result<String, RequestError> {
     match root.get("instructions") {
         None | Some(Value::Null) => Ok(String::new()),
@@ -126,7 +126,7 @@ fn instructions(root: &Map<String, Value>) -> Result<String, RequestError> {
             let part = |(key, value): (&String, &Value)| match value {
                 Value::String(text) => Ok(text.clone()),
                 Value::Null => Ok(String::new()),
-                // Such as sample questions, which are for people.
+                // Lists are for users, such as sample questions.
                 Value::Array(_) => Ok(String::new()),
                 _ => Err(invalid_field(
                     &specification_pointer(&format!("/instructions/{key}")),
@@ -134,8 +134,8 @@ fn instructions(root: &Map<String, Value>) -> Result<String, RequestError> {
                 )),
             };
             let parts = parts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-            let said = parts.into_iter().filter(|part| !part.is_empty());
-            Ok(said.collect::<Vec<_>>().join("\n\n"))
+            let texts = parts.into_iter().filter(|part| !part.is_empty());
+            Ok(texts.collect::<Vec<_>>().join("\n\n"))
         }
         Some(_) => Err(invalid_field(
             &specification_pointer("/instructions"),
@@ -163,22 +163,22 @@ fn skills(root: &Map<String, Value>) -> Result<Vec<String>, RequestError> {
     };
     let name = |(index, value): (usize, &Value)| {
         let named = value.as_str().or_else(|| value.get("name").and_then(Value::as_str));
-        let wrong = || {
+        let invalid = || {
             invalid_field(
                 &specification_pointer(&format!("/skills/{index}")),
                 "must be the name of a skill",
             )
         };
-        named.map(str::to_owned).ok_or_else(wrong)
+        named.map(str::to_owned).ok_or_else(invalid)
     };
     list.iter().enumerate().map(name).collect()
 }
 
 fn tool_choice(root: &Map<String, Value>) -> Result<ToolChoice, RequestError> {
-    let wrong = || {
+    let invalid = || {
         invalid_field(
             &specification_pointer("/tool_choice"),
-            "must be auto, required, or tool with a list of names",
+            "must be auto, required, or {type: tool, name: [NAME]}",
         )
     };
     let Some(choice) = root.get("tool_choice").filter(|choice| !choice.is_null()) else {
@@ -189,21 +189,21 @@ fn tool_choice(root: &Map<String, Value>) -> Result<ToolChoice, RequestError> {
         Some("auto") => Ok(ToolChoice::Auto),
         Some("required") => Ok(ToolChoice::Required),
         Some("tool") => {
-            let names = choice.get("name").ok_or_else(wrong)?;
+            let names = choice.get("name").ok_or_else(invalid)?;
             let names = match names {
                 Value::String(name) => vec![name.clone()],
                 Value::Array(names) => {
                     let names = names.iter().map(|name| name.as_str().map(str::to_owned));
-                    names.collect::<Option<Vec<_>>>().ok_or_else(wrong)?
+                    names.collect::<Option<Vec<_>>>().ok_or_else(invalid)?
                 }
-                _ => return Err(wrong()),
+                _ => return Err(invalid()),
             };
             if names.is_empty() {
-                return Err(wrong());
+                return Err(invalid());
             }
             Ok(ToolChoice::Tools(names))
         }
-        _ => Err(wrong()),
+        _ => Err(invalid()),
     }
 }
 
@@ -266,8 +266,8 @@ mod tests {
                 "/specification/orchestration/budget/tokens",
             ),
         ] {
-            let refused = parse_specification(text).unwrap_err();
-            assert_eq!(refused.details[0].path.as_deref(), Some(path), "{text}");
+            let error = parse_specification(text).unwrap_err();
+            assert_eq!(error.details[0].path.as_deref(), Some(path), "{text}");
         }
     }
 }

@@ -3,10 +3,10 @@
 use egress::FetchException;
 use url::{Host, Url};
 
-/// An authorization server that can be asked for its keys.
+/// An OAuth authorization server, whose keys verify tokens.
 #[derive(Debug, Clone)]
 pub struct Issuer {
-    /// The exact `iss` of tokens.
+    /// The exact claim `iss` of its tokens.
     name: String,
     url: Url,
     audience: String,
@@ -25,15 +25,15 @@ pub enum IssuerError {
 }
 
 impl Issuer {
-    /// The audience is the address by which clients know this server (RFC 8707).
+    /// `audience` is the URL by which clients know this server (RFC 8707).
     pub fn new(name: &str, audience: &str) -> Result<Self, IssuerError> {
         let url = parse_url(name)?;
         if !is_secure(&url) {
             return Err(IssuerError::Insecure(name.to_owned()));
         }
         let audience_url = parse_url(audience)?;
-        let place = (url.host_str(), url.port_or_known_default());
-        let exception = match place {
+        let host_and_port = (url.host_str(), url.port_or_known_default());
+        let exception = match host_and_port {
             (Some(host), Some(port)) => format!("{host}:{port}").parse().ok(),
             _ => None,
         };
@@ -50,19 +50,19 @@ impl Issuer {
         &self.audience
     }
 
-    /// Another path of the server that the audience is on.
+    /// The URL of another path on the host of the audience.
     pub fn audience_url_with_path(&self, path: &str) -> String {
         let mut url = self.audience_url.clone();
         url.set_path(path);
         url.into()
     }
 
-    /// It may be inside the operator's network; who else names a host there is not believed.
+    /// The operator may use an issuer in an internal network; other internal hosts stay denied.
     pub(super) fn exception(&self) -> FetchException {
         self.exception.clone()
     }
 
-    /// The URLs of its metadata by OpenID Connect and by RFC 8414.
+    /// The URLs of its metadata: OpenID Connect Discovery and RFC 8414.
     pub(super) fn metadata_urls(&self) -> [Url; 2] {
         let path = self.url.path().trim_end_matches('/');
         let at = |path: String| {
@@ -90,15 +90,15 @@ fn parse_url(text: &str) -> Result<Url, IssuerError> {
     Ok(url)
 }
 
-/// Whether its responses cannot be changed on the network: HTTPS, or this machine.
+/// Whether responses cannot be modified on the network: HTTPS, or this machine.
 pub(super) fn is_secure(url: &Url) -> bool {
-    let here = match url.host() {
+    let is_loopback = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,
     };
-    url.scheme() == "https" || (url.scheme() == "http" && here)
+    url.scheme() == "https" || (url.scheme() == "http" && is_loopback)
 }
 
 #[cfg(test)]
@@ -115,8 +115,8 @@ mod tests {
         }
         for name in ["http://login.example.org", "http://10.0.0.1", "http://localhost.example.org"]
         {
-            let refused = Issuer::new(name, HERE);
-            assert!(matches!(refused, Err(IssuerError::Insecure(_))), "{name}: {refused:?}");
+            let error = Issuer::new(name, HERE);
+            assert!(matches!(error, Err(IssuerError::Insecure(_))), "{name}: {error:?}");
         }
         for name in ["login.example.org", "file:///etc/passwd", "https://me:pw@a.example", ""] {
             assert!(Issuer::new(name, HERE).is_err(), "{name}");

@@ -1,8 +1,9 @@
-//! The keys of an issuer: where they are is asked of it, and what they are is remembered for a while.
+//! The key set of the issuer (JWKS): its URL comes from the issuer's metadata, and the keys are
+//! cached.
 //!
-//! What it answers is bounded in bytes and time, and a redirect is no answer. A key that is not
-//! known is asked for, but at a bounded rate, whatever tokens are sent. Without an answer
-//! that is recent enough there is no key.
+//! Responses are limited in size and time, and redirects are rejected. An unknown key id triggers a
+//! refresh, at a limited rate whatever tokens are sent. A cached key expires if the issuer cannot
+//! be reached.
 
 use super::issuer::{Issuer, is_secure};
 use egress::{FetchConfig, FetchError, Fetcher};
@@ -15,23 +16,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use url::Url;
 
-/// A key that its issuer has withdrawn is good for so long at most.
+/// Maximum time for which a withdrawn key stays valid.
 const KEYS_MAX_AGE: Duration = Duration::from_secs(10 * 60);
-/// Between one question to the issuer and the next. A new key is good after so long at the latest.
+/// Minimum time between two refreshes, after which a new key is known at the latest.
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(5);
-/// A request waits for it.
+/// Time limit of a refresh, for which a request waits.
 const TIME_MAX: Duration = Duration::from_secs(4);
-/// Some hundred keys; issuers have two or three.
+/// Size limit: some hundred keys; issuers have two or three.
 const BYTES_MAX: u64 = 256 * 1024;
 
-/// A key of the issuer, and the one way in which it signs.
+/// A key of the issuer, and the only algorithm that it is used with.
 pub(super) struct TrustedKey {
     kid: String,
     pub(super) algorithm: Algorithm,
     pub(super) key: DecodingKey,
 }
 
-/// Why there is no key.
+/// Why no key was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MissingKey {
     Unknown,
@@ -56,7 +57,7 @@ struct IssuerMetadata {
     jwks_uri: String,
 }
 
-/// Of forms that are not known, too, which are left out.
+/// A JSON Web Key Set. Keys of unknown types are ignored.
 #[derive(Deserialize)]
 struct KeySet {
     keys: Vec<Value>,
@@ -65,9 +66,9 @@ struct KeySet {
 #[derive(Default)]
 struct CachedKeys {
     keys: Vec<Arc<TrustedKey>>,
-    /// When these were had.
+    /// The time of the last successful fetch.
     fetched_at: Option<Instant>,
-    /// When the issuer was last asked, whatever came of it.
+    /// The time of the last attempt, successful or not.
     refreshed_at: Option<Instant>,
     unreachable: bool,
 }
@@ -76,13 +77,13 @@ pub(super) struct KeySetCache {
     issuer: Issuer,
     fetcher: Fetcher,
     cached: Mutex<CachedKeys>,
-    /// Held by the one who asks; the others wait for the answer.
+    /// Held during a refresh; other callers wait for its result.
     refresh: tokio::sync::Mutex<()>,
 }
 
 impl std::fmt::Debug for KeySetCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ring").field("issuer", &self.issuer).finish_non_exhaustive()
+        f.debug_struct("KeySetCache").field("issuer", &self.issuer).finish_non_exhaustive()
     }
 }
 
@@ -106,9 +107,9 @@ impl KeySetCache {
         if let Some(key) = self.cached().find(kid, algorithm, Instant::now()) {
             return Ok(key);
         }
-        // A caller who disconnects has still caused a fetch, and the next one waits for the pause.
-        let (ring, kid) = (Arc::clone(self), kid.to_owned());
-        let found = tokio::spawn(async move { ring.find_or_refresh(&kid, algorithm).await });
+        // Spawned, so that a fetch completes and counts even if the caller disconnects.
+        let (cache, kid) = (Arc::clone(self), kid.to_owned());
+        let found = tokio::spawn(async move { cache.find_or_refresh(&kid, algorithm).await });
         found.await.unwrap_or(Err(MissingKey::Unreachable))
     }
 
@@ -117,10 +118,10 @@ impl KeySetCache {
         kid: &str,
         algorithm: Algorithm,
     ) -> Result<Arc<TrustedKey>, MissingKey> {
-        let known = || self.cached().find(kid, algorithm, Instant::now());
-        let _asking = self.refresh.lock().await;
-        // An earlier caller may have fetched it.
-        if let Some(key) = known() {
+        let cached_key = || self.cached().find(kid, algorithm, Instant::now());
+        let _refreshing = self.refresh.lock().await;
+        // A concurrent caller may have fetched it.
+        if let Some(key) = cached_key() {
             return Ok(key);
         }
         if self.cached().may_refresh(Instant::now()) {
@@ -128,7 +129,7 @@ impl KeySetCache {
         }
         let unreachable = self.cached().unreachable;
         let missing = if unreachable { MissingKey::Unreachable } else { MissingKey::Unknown };
-        known().ok_or(missing)
+        cached_key().ok_or(missing)
     }
 
     fn cached(&self) -> MutexGuard<'_, CachedKeys> {
@@ -136,13 +137,13 @@ impl KeySetCache {
     }
 
     async fn refresh(&self) {
-        let answer = self.fetch_keys().await;
+        let fetched = self.fetch_keys().await;
         let now = Instant::now();
-        let mut held = self.cached();
-        held.refreshed_at = Some(now);
-        held.unreachable = answer.is_err();
-        match answer {
-            Ok(keys) => (held.keys, held.fetched_at) = (keys, Some(now)),
+        let mut cached = self.cached();
+        cached.refreshed_at = Some(now);
+        cached.unreachable = fetched.is_err();
+        match fetched {
+            Ok(keys) => (cached.keys, cached.fetched_at) = (keys, Some(now)),
             Err(error) => {
                 let issuer = self.issuer.name();
                 tracing::warn!(issuer, %error, "fetching the keys of the token issuer failed");
@@ -167,7 +168,7 @@ impl KeySetCache {
             Err(KeyFetchError::Fetch { source: FetchError::Status { .. }, .. }) => {
                 self.fetch_json(second).await
             }
-            answer => answer,
+            fetched => fetched,
         }
     }
 
@@ -183,21 +184,21 @@ impl KeySetCache {
 
 impl CachedKeys {
     fn find(&self, kid: &str, algorithm: Algorithm, now: Instant) -> Option<Arc<TrustedKey>> {
-        let recent = self.fetched_at.is_some_and(|had| now < had + KEYS_MAX_AGE);
-        let mut keys = self.keys.iter().filter(|_| recent);
+        let is_recent = self.fetched_at.is_some_and(|fetched_at| now < fetched_at + KEYS_MAX_AGE);
+        let mut keys = self.keys.iter().filter(|_| is_recent);
         keys.find(|key| key.kid == kid && key.algorithm == algorithm).cloned()
     }
 
     fn may_refresh(&self, now: Instant) -> bool {
-        self.refreshed_at.is_none_or(|asked| now >= asked + REFRESH_INTERVAL_MIN)
+        self.refreshed_at.is_none_or(|refreshed_at| now >= refreshed_at + REFRESH_INTERVAL_MIN)
     }
 }
 
-/// A key that has a name and is for signatures of a kind that is taken. One that is secret, such as
-/// for HMAC, is none.
+/// A key with an id, for signatures with a supported algorithm. Symmetric keys, such as for HMAC,
+/// are rejected.
 fn trusted_key(key: Value) -> Option<TrustedKey> {
     let jwk: Jwk = serde_json::from_value(key).ok()?;
-    let (algorithm, said) = match &jwk.algorithm {
+    let (algorithm, expected) = match &jwk.algorithm {
         AlgorithmParameters::RSA(_) => (Algorithm::RS256, KeyAlgorithm::RS256),
         AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => {
             (Algorithm::ES256, KeyAlgorithm::ES256)
@@ -209,7 +210,7 @@ fn trusted_key(key: Value) -> Option<TrustedKey> {
     };
     let common = &jwk.common;
     let signs = common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature);
-    if !signs || common.key_algorithm.is_some_and(|it| it != said) {
+    if !signs || common.key_algorithm.is_some_and(|it| it != expected) {
         return None;
     }
     let key = DecodingKey::from_jwk(&jwk).ok()?;

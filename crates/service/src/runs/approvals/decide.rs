@@ -3,10 +3,10 @@
 
 use super::subject::ApprovalSubject;
 use super::unstarted::UnstartedOutcome;
-use super::{not_pending_error, requester_over, subject_changed_error};
+use super::{not_pending_error, requester_revoked_error, subject_changed_error};
 use crate::error::{RequestError, invalid_field, missing_privilege};
 use crate::identity::caller::Caller;
-use crate::origins::Asker;
+use crate::origins::Requester;
 use crate::runs::call_target::CallTarget;
 use crate::service::Service;
 use crate::tasks::run_to_completion;
@@ -14,7 +14,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
 use db::{
-    DatabaseError, DecisionRecord as Decided, OpenQuestion, Origin, Reader, RememberedApproval, Tx,
+    DatabaseError, DecisionRecord as Decided, OpenApproval, Origin, Reader, RememberedApproval, Tx,
 };
 use policy::{
     ApprovalStage, BoundCall, MacTag, mac_for_elicitation, mac_for_execution, mac_for_remembered,
@@ -64,8 +64,8 @@ impl Service {
     ) -> Result<Approval, RequestError> {
         let (approval, seal) = self.visible_approval(caller, id)?;
         let needed = match request.decision {
-            ApprovalDecision::Allow => self.answer_needs(caller, &approval)?,
-            ApprovalDecision::Deny => self.denial_needs(caller, &approval)?,
+            ApprovalDecision::Allow => self.missing_to_allow(caller, &approval)?,
+            ApprovalDecision::Deny => self.missing_to_deny(caller, &approval)?,
         };
         if let Some(object) = needed {
             return Err(missing_privilege(Privilege::Modify, object));
@@ -448,55 +448,55 @@ impl Service {
 
     /// Expires the approvals that were not decided in time.
     pub(crate) async fn expire_approvals(&self, now: DateTime<Utc>) -> Result<(), RequestError> {
-        let find = move |rows: &Reader<'_>| rows.overdue_questions(now, END_BATCH);
+        let find = move |rows: &Reader<'_>| rows.overdue_approvals(now, END_BATCH);
         let end = |open: &Approval| {
             let expired = Approval { state: ApprovalState::Expired, ..open.clone() };
             let outcome = UnstartedOutcome::from_approval(&expired);
             (expired, outcome)
         };
-        while !self.end_some_questions(find, end).await?.is_empty() {}
+        while !self.end_approval_batch(find, end).await?.is_empty() {}
         Ok(())
     }
 
     /// Voids the approvals that were requested from an origin that may no longer make requests,
     /// decided or not.
-    pub(crate) async fn end_questions_from(
+    pub(crate) async fn end_approvals_of(
         &self,
         workspace: WorkspaceId,
         origin: Origin,
     ) -> Result<(), RequestError> {
-        while self.end_first_questions_from(workspace, origin).await? > 0 {}
+        while self.end_first_approvals_of(workspace, origin).await? > 0 {}
         Ok(())
     }
 
     /// Voids the first of them in one transaction, and returns their number.
-    pub(crate) async fn end_first_questions_from(
+    pub(crate) async fn end_first_approvals_of(
         &self,
         workspace: WorkspaceId,
         origin: Origin,
     ) -> Result<usize, RequestError> {
-        let find = move |rows: &Reader<'_>| rows.open_questions_from(workspace, origin, END_BATCH);
+        let find = move |rows: &Reader<'_>| rows.open_approvals_from(workspace, origin, END_BATCH);
         let end = |open: &Approval| {
-            let refused = requester_over();
+            let refused = requester_revoked_error();
             let (decided_at, reason) = (Some(Utc::now()), Some(refused.error.message.clone()));
             let void = Approval { state: ApprovalState::Void, decided_at, reason, ..open.clone() };
             (void, UnstartedOutcome::revoked(*refused.error))
         };
-        let ended = self.end_some_questions(find, end).await?;
+        let ended = self.end_approval_batch(find, end).await?;
         ended.iter().for_each(|void| self.publish_approval(workspace, void));
         Ok(ended.len())
     }
 
     /// Ends the first of the approvals that `find` returns, in a small transaction, so that other
     /// requests do not wait for long. Texts are read and built outside of the transaction.
-    async fn end_some_questions(
+    async fn end_approval_batch(
         &self,
-        find: impl FnOnce(&Reader<'_>) -> Result<Vec<OpenQuestion>, DatabaseError> + Send + 'static,
+        find: impl FnOnce(&Reader<'_>) -> Result<Vec<OpenApproval>, DatabaseError> + Send + 'static,
         end: impl Fn(&Approval) -> (Approval, UnstartedOutcome) + Send + 'static,
     ) -> Result<Vec<Approval>, RequestError> {
         // One batch at a time in the whole server, so that each approval is read and ended in the
         // same batch.
-        let _turn = self.question_ends.lock().await;
+        let _turn = self.approval_ends.lock().await;
         let prepare = move |rows: &Reader<'_>| {
             let mut prepared = Vec::new();
             for open in find(rows)? {
@@ -538,8 +538,8 @@ impl Service {
         approval: &Approval,
     ) -> Result<Option<KeyId>, RequestError> {
         let key = self.db.read(|rows| rows.requesting_key(workspace, approval.id))?;
-        let asker = Asker { workspace, principal: approval.requester, key };
-        if self.is_over(asker) { Err(requester_over()) } else { Ok(key) }
+        let asker = Requester { workspace, principal: approval.requester, key };
+        if self.is_requester_revoked(asker) { Err(requester_revoked_error()) } else { Ok(key) }
     }
 }
 

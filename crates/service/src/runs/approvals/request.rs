@@ -4,7 +4,7 @@
 use super::subject::ApprovalSubject;
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
-use crate::origins::{asker_over, is_asker_over};
+use crate::origins::{credential_revoked_error, is_revoked};
 use crate::runs::calls::ResolvedRun;
 use crate::runs::executions::SubmitOptions;
 use crate::runs::launch::Submitted;
@@ -129,10 +129,10 @@ impl Service {
         let claim = claim.map(|key| IdempotencyKey { workspace, principal: caller.id(), key });
         let (record, approval) = (Arc::clone(record), approval.clone());
         let most = self.config.workspace_bytes_max;
-        let (asker, clock) = (caller.asker(), self.config.clock.clone());
+        let (asker, clock) = (caller.requester(), self.config.clock.clone());
         let written = move |tx: &Tx<'_>| {
-            if is_asker_over(tx, asker, clock.now())? {
-                return Ok(Err(asker_over()));
+            if is_revoked(tx, asker, clock.now())? {
+                return Ok(Err(credential_revoked_error()));
             }
             if tx.count_pending_approvals(workspace, approval.requester)? >= PENDING_APPROVALS_MAX {
                 return Ok(Err(too_many()));

@@ -4,7 +4,7 @@ use super::subject::ApprovalSubject;
 use super::unstarted::UnstartedOutcome;
 use super::{not_pending_error, subject_changed_error};
 use crate::error::{RequestError, not_found};
-use crate::origins::Asker;
+use crate::origins::Requester;
 use crate::runs::executions::{RunContext, SubmitOptions};
 use crate::runs::launch::InputFiles;
 use crate::service::Service;
@@ -51,8 +51,8 @@ impl Service {
         let (approval, subject, requester) = self.approved_subject(workspace, id).await?;
         let key = self.check_requester(workspace, &approval)?;
         // So that the call is stopped when the requester loses the right to make it.
-        let asker = Asker { workspace, principal: approval.requester, key };
-        self.register_execution(approval.execution_id).asked_by(asker);
+        let asker = Requester { workspace, principal: approval.requester, key };
+        self.register_execution(approval.execution_id).set_requester(asker);
         let ApprovalSubject { run, inputs, parent, .. } = subject;
         let options = SubmitOptions { parent, ..SubmitOptions::default() };
         let context = RunContext {

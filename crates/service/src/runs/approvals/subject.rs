@@ -16,7 +16,7 @@ use types::{
     PrincipalId, SandboxId, Session, WorkspaceId,
 };
 
-/// Everything that an approval is about, at this moment.
+/// Everything that an approval covers, at this moment.
 pub(super) struct ApprovalSubject {
     pub(super) run: ResolvedRun,
     pub(super) inputs: StoredInputs,
@@ -36,11 +36,11 @@ impl ApprovalSubject {
         parent: Option<ExecutionId>,
         access: SandboxAccess,
     ) -> Self {
-        let named = |file: &StoredInput| (file.name.clone(), file.sha256.clone());
+        let name_and_digest = |file: &StoredInput| (file.name.clone(), file.sha256.clone());
         Self {
             definition: run.target.definition(),
             input: run.target.input_text(),
-            files: inputs.files.iter().map(named).collect(),
+            files: inputs.files.iter().map(name_and_digest).collect(),
             run,
             inputs,
             parent,
@@ -48,7 +48,7 @@ impl ApprovalSubject {
         }
     }
 
-    /// What is stored until the approval is given.
+    /// The call as it is stored until the approval is decided.
     pub(super) fn to_pending(&self) -> PendingCall {
         let ResolvedRun { target, session, limits, agent, .. } = &self.run;
         let target = target.to_request(*agent);
@@ -59,7 +59,7 @@ impl ApprovalSubject {
         }
     }
 
-    /// The record of a call that waits.
+    /// The record of a call that waits for an approval.
     pub(super) fn waiting_record(
         &self,
         approval: &Approval,
@@ -121,7 +121,7 @@ impl ApprovalSubject {
         }
     }
 
-    /// What an approval of further calls would cover.
+    /// The part of the subject that a remembered decision covers.
     pub(super) fn coverage(&self) -> RememberedCoverage<'_> {
         if self.run.target.is_submitted_code() {
             RememberedCoverage::SentCode { arguments: &self.input }
@@ -132,7 +132,7 @@ impl ApprovalSubject {
 }
 
 impl Service {
-    /// Whether an earlier approval covers this call.
+    /// Whether a remembered decision covers this call.
     pub(crate) async fn has_remembered_approval(
         &self,
         caller: &Caller,
@@ -140,21 +140,21 @@ impl Service {
     ) -> Result<bool, RequestError> {
         let (workspace, requester) = (caller.workspace, caller.id());
         let (tool, session) = (run.target.id(), run.session);
-        let mut known = self.db.read(|rows| {
+        let mut remembered = self.db.read(|rows| {
             rows.remembered_approvals_for(workspace, requester, tool, run.agent, session)
         })?;
         if run.target.is_submitted_code() && !run.files.is_empty() {
-            // Input files are part of the call, so that no approval for always covers it.
-            known.retain(|one| one.scope != ApprovalScope::Always);
+            // A remembered decision for all sessions does not cover input files.
+            remembered.retain(|one| one.scope != ApprovalScope::Always);
         }
-        if known.is_empty() {
+        if remembered.is_empty() {
             return Ok(false);
         }
         let access = self.run_access(workspace, &caller.principal, run).await?;
         let inputs = StoredInputs { files: Vec::new(), working_directory: None };
         let subject = ApprovalSubject::new(run.clone(), inputs, None, access);
         let bound = subject.bound_call(workspace, requester);
-        Ok(known.iter().any(|one| {
+        Ok(remembered.iter().any(|one| {
             mac_for_remembered(&self.approval_key, &bound, subject.coverage(), one.scope)
                 .is_some_and(|mac| macs_equal(&mac, &one.mac))
         }))
@@ -205,15 +205,15 @@ impl Service {
         &self,
         subject: &ApprovalSubject,
     ) -> Result<(), RequestError> {
-        let asked = &subject.inputs.working_directory;
-        let (Some(asked), Some(session)) = (asked, subject.run.session) else {
+        let approved = &subject.inputs.working_directory;
+        let (Some(approved), Some(session)) = (approved, subject.run.session) else {
             return Ok(());
         };
         match self.engine.directory_digest(session).await {
-            Ok(now) if now == *asked => Ok(()),
+            Ok(now) if now == *approved => Ok(()),
             Ok(_) => Err(directory_changed_error()),
-            Err(fault) if fault.code == ErrorCode::SessionBusy => Ok(()),
-            Err(fault) => Err(fault.into()),
+            Err(error) if error.code == ErrorCode::SessionBusy => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -15,7 +15,7 @@ use types::{
 #[derive(Debug, Clone)]
 pub(super) struct UnstartedOutcome {
     status: ExecutionStatus,
-    fault: Error,
+    error: Error,
 }
 
 impl UnstartedOutcome {
@@ -33,8 +33,8 @@ impl UnstartedOutcome {
             Some(reason) => format!("Tool '{}' was denied: {reason}", approval.tool_name),
             None => format!("Tool '{}' was denied", approval.tool_name),
         };
-        let fault = Error::new(ErrorCode::ApprovalDenied, message).hint("continue without it");
-        Self { status: ExecutionStatus::Denied, fault }
+        let error = Error::new(ErrorCode::ApprovalDenied, message).hint("continue without it");
+        Self { status: ExecutionStatus::Denied, error }
     }
 
     fn expired(approval: &Approval) -> Self {
@@ -45,22 +45,22 @@ impl UnstartedOutcome {
             ),
             None => (ExecutionStatus::Denied, "the approval expired before a decision"),
         };
-        let fault = Error::new(ErrorCode::ApprovalExpired, message);
-        Self { status, fault: fault.hint("call the tool again to request a new approval") }
+        let error = Error::new(ErrorCode::ApprovalExpired, message);
+        Self { status, error: error.hint("call the tool again to request a new approval") }
     }
 
     pub(super) fn withdrawn() -> Self {
-        let fault = Error::new(ErrorCode::Cancelled, "the call was withdrawn before it started");
-        Self { status: ExecutionStatus::Cancelled, fault }
+        let error = Error::new(ErrorCode::Cancelled, "the call was withdrawn before it started");
+        Self { status: ExecutionStatus::Cancelled, error }
     }
 
     /// The outcome of a call whose key was revoked.
-    pub(super) fn revoked(fault: Error) -> Self {
-        Self { status: ExecutionStatus::Cancelled, fault }
+    pub(super) fn revoked(error: Error) -> Self {
+        Self { status: ExecutionStatus::Cancelled, error }
     }
 
-    pub(super) fn failed(fault: Error) -> Self {
-        Self { status: ExecutionStatus::Failed, fault }
+    pub(super) fn failed(error: Error) -> Self {
+        Self { status: ExecutionStatus::Failed, error }
     }
 
     /// Returns `None` if the call has started or has already ended.
@@ -89,12 +89,12 @@ impl UnstartedOutcome {
         else {
             return Ok(None);
         };
-        let Self { status, fault } = self;
+        let Self { status, error } = self;
         let mut events =
             Vec::from_iter(record.approval_id.map(waiting_events).into_iter().flatten());
-        events.extend([Event::Error(fault.clone()), Event::End { status }]);
+        events.extend([Event::Error(error.clone()), Event::End { status }]);
         let ended_at = Some(Utc::now());
-        let ended = Execution { status, error: Some(fault), ended_at, ..record };
+        let ended = Execution { status, error: Some(error), ended_at, ..record };
         let row = FinishedExecutionRow::new(&ended, &events)?;
         Ok(Some(PreparedEnd { workspace, ended, row }))
     }
@@ -161,7 +161,7 @@ impl Service {
         // Publish the end even if they cannot be read now.
         let ended = self.db.read_off_thread(whole).await.ok().flatten().unwrap_or(ended);
         let running = self.register_execution(id);
-        ended.error.iter().for_each(|fault| running.live.push(Event::Error(fault.clone())));
+        ended.error.iter().for_each(|error| running.live.push(Event::Error(error.clone())));
         self.publish_outcome(id, &running, Ok(ended));
     }
 }

@@ -49,9 +49,9 @@ impl ApprovalJsonCache {
     }
 
     fn insert(&self, key: (ApprovalId, ApprovalState), text: &ApprovalJson) {
-        let mut held = self.entries();
-        held.retain(|_, text| text.strong_count() > 0);
-        held.insert(key, Arc::downgrade(text));
+        let mut entries = self.entries();
+        entries.retain(|_, text| text.strong_count() > 0);
+        entries.insert(key, Arc::downgrade(text));
     }
 }
 
@@ -116,9 +116,9 @@ impl Service {
 }
 
 /// A decision is published before the approval is used, even if it has been used by now.
-fn json_as_published(approval: Approval, told: ApprovalState) -> String {
-    let used = (told, approval.state) == (ApprovalState::Allowed, ApprovalState::Used);
-    let state = if used { told } else { approval.state };
+fn json_as_published(approval: Approval, published: ApprovalState) -> String {
+    let used = (published, approval.state) == (ApprovalState::Allowed, ApprovalState::Used);
+    let state = if used { published } else { approval.state };
     serde_json::to_string(&Approval { state, ..approval }).unwrap_or_default()
 }
 

@@ -2,7 +2,7 @@
 //! result.
 
 use crate::identity::caller::Caller;
-use crate::origins::Asker;
+use crate::origins::Requester;
 use chrono::{DateTime, Utc};
 use db::NewAuditEntry;
 use std::any::Any;
@@ -63,8 +63,8 @@ impl RunContext {
         }
     }
 
-    pub(crate) fn asker(&self) -> Asker {
-        Asker { workspace: self.workspace, principal: self.principal, key: self.key }
+    pub(crate) fn requester(&self) -> Requester {
+        Requester { workspace: self.workspace, principal: self.principal, key: self.key }
     }
 
     /// Whether the row of this run may be written at its end: no client knows its id before, it

@@ -92,9 +92,9 @@ impl EventReader {
             self.buffered = match self.log.after(self.number).await {
                 Ok(events) if events.is_empty() => return None,
                 Ok(events) => events.into(),
-                Err(refused) => {
+                Err(error) => {
                     // The client can resume after the number of the last event.
-                    tracing::error!(execution = %self.log.id, error = %refused.error, "cannot read the events of an execution");
+                    tracing::error!(execution = %self.log.id, error = %error.error, "cannot read the events of an execution");
                     return None;
                 }
             };
@@ -137,7 +137,7 @@ impl Service {
         if bytes <= RESPONSE_BYTES_FREE {
             return Ok(None);
         }
-        let mut lease = self.output_budget.lease(workspace);
+        let mut lease = self.output_budget.lease_output(workspace);
         if lease.grow(bytes) {
             return Ok(Some(ResponseBudget { _budget: HeldBudget::Own { _lease: lease } }));
         }

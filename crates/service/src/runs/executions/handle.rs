@@ -64,8 +64,8 @@ impl ExecutionHandle {
     pub async fn wait_for_record(self) -> Result<ExecutionRecord, RequestError> {
         let running = Arc::clone(&self.running);
         let (execution, log) = self.wait_for_end().await?;
-        let room = ResponseBudget::shared_with_execution(&running, &execution);
-        Ok(ExecutionRecord { execution, log, budget: room })
+        let budget = ResponseBudget::shared_with_execution(&running, &execution);
+        Ok(ExecutionRecord { execution, log, budget })
     }
 
     async fn wait_for_end(mut self) -> Result<(Execution, Option<EventLog>), RequestError> {
@@ -83,10 +83,10 @@ impl ExecutionHandle {
     /// Every event from the first to the last.
     pub fn events(self) -> impl Stream<Item = NumberedEvent> + Send {
         let events = self.subscribe();
-        let mut attached = Some(self);
+        let mut handle = Some(self);
         events.inspect(move |(_, event)| {
-            if let (Event::End { .. }, Some(attached)) = (&**event, &mut attached) {
-                attached.cancel_on_drop = false;
+            if let (Event::End { .. }, Some(handle)) = (&**event, &mut handle) {
+                handle.cancel_on_drop = false;
             }
         })
     }

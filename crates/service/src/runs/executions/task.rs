@@ -10,7 +10,7 @@ use super::handle::ExecutionHandle;
 use crate::data::assets::without_files;
 use crate::data::staging::TempPath;
 use crate::error::RequestError;
-use crate::origins::Asker;
+use crate::origins::Requester;
 use crate::runs::live_log::{LiveLog, memory_bytes};
 use crate::service::Service;
 use crate::tasks::{catch_panic, run_blocking, run_to_completion};
@@ -45,7 +45,7 @@ pub(crate) struct ActiveExecution {
     started: AtomicBool,
     /// The model run that started it.
     parent: OnceLock<ExecutionId>,
-    asker: OnceLock<Asker>,
+    requester: OnceLock<Requester>,
     /// The record for the waiting client; without output and results if the log is large.
     outcome: Mutex<Option<Result<Execution, RequestError>>>,
     /// Stops it: a model run, or the command that the engine runs.
@@ -73,13 +73,13 @@ impl ActiveExecution {
     }
 
     /// Sets the requester, once it is known.
-    pub(crate) fn asked_by(&self, asker: Asker) {
+    pub(crate) fn set_requester(&self, requester: Requester) {
         // Already set if the execution waited for an approval.
-        let _ = self.asker.set(asker);
+        let _ = self.requester.set(requester);
     }
 
-    pub(crate) fn asker(&self) -> Option<Asker> {
-        self.asker.get().copied()
+    pub(crate) fn requester(&self) -> Option<Requester> {
+        self.requester.get().copied()
     }
 
     pub(crate) fn is_child_of(&self, run: ExecutionId) -> bool {
@@ -128,23 +128,23 @@ impl Service {
     pub(crate) async fn start_execution(
         self: &Arc<Self>,
         admitted: Admitted,
-        whose: RunContext,
+        context: RunContext,
     ) -> Result<ExecutionHandle, RequestError> {
-        let started = whose.annotate(Execution {
+        let started = context.annotate(Execution {
             status: ExecutionStatus::Running,
             started_at: Some(Utc::now()),
             ..admitted.record().clone()
         });
         let started = Arc::new(started);
         // While the database fails, no execution runs without a row.
-        if whose.can_defer_row(admitted.has_egress()) && self.db.is_healthy() {
-            return Ok(self.spawn_execution(admitted, whose, started, RowState::Unwritten));
+        if context.can_defer_row(admitted.has_egress()) && self.db.is_healthy() {
+            return Ok(self.spawn_execution(admitted, context, started, RowState::Unwritten));
         }
         // The requester may disconnect meanwhile, and an execution with a row must get an end.
         let service = Arc::clone(self);
         let begin = async move {
-            let row = service.write_started_row(&started, &whose).await?;
-            Ok(service.spawn_execution(admitted, whose, started, row))
+            let row = service.write_started_row(&started, &context).await?;
+            Ok(service.spawn_execution(admitted, context, started, row))
         };
         run_to_completion(begin).await
     }
@@ -152,32 +152,32 @@ impl Service {
     fn spawn_execution(
         self: &Arc<Self>,
         admitted: Admitted,
-        whose: RunContext,
+        context: RunContext,
         started: Arc<Execution>,
         row: RowState,
     ) -> ExecutionHandle {
         let id = started.id;
         let running = self.register_with(id, admitted.stop_handle());
-        running.asked_by(whose.asker());
-        running.mark_started(whose.options.parent);
+        running.set_requester(context.requester());
+        running.mark_started(context.options.parent);
         // A right that is revoked from now on finds this entry and stops the execution.
-        if running.asker().is_none_or(|asker| self.is_over(asker)) {
+        if running.requester().is_none_or(|requester| self.is_requester_revoked(requester)) {
             self.cancel_active(id);
         }
-        let attached = self.execution_handle(&running, Arc::clone(&started), &whose);
-        let course = ExecutionTask { context: whose, started, running, row };
-        tokio::spawn(Arc::clone(self).run_execution_task(admitted, course));
-        attached
+        let handle = self.execution_handle(&running, Arc::clone(&started), &context);
+        let task = ExecutionTask { context, started, running, row };
+        tokio::spawn(Arc::clone(self).run_execution_task(admitted, task));
+        handle
     }
 
     pub(crate) fn execution_handle(
         self: &Arc<Self>,
         running: &Arc<ActiveExecution>,
         started: Arc<Execution>,
-        whose: &RunContext,
+        context: &RunContext,
     ) -> ExecutionHandle {
-        let mut handle = self.waiting_handle(running, started, whose.workspace);
-        handle.cancel_on_drop = whose.options.idempotency_key.is_none();
+        let mut handle = self.waiting_handle(running, started, context.workspace);
+        handle.cancel_on_drop = context.options.idempotency_key.is_none();
         handle
     }
 
@@ -210,7 +210,7 @@ impl Service {
                 live: LiveLog::new(),
                 started: AtomicBool::new(false),
                 parent: OnceLock::new(),
-                asker: OnceLock::new(),
+                requester: OnceLock::new(),
                 outcome: Mutex::default(),
                 stop,
             })
@@ -223,17 +223,17 @@ impl Service {
     async fn write_started_row(
         &self,
         record: &Arc<Execution>,
-        whose: &RunContext,
+        context: &RunContext,
     ) -> Result<RowState, RequestError> {
-        let (record, workspace) = (Arc::clone(record), whose.workspace);
-        match (&whose.options.idempotency_key, whose.approval) {
+        let (record, workspace) = (Arc::clone(record), context.workspace);
+        match (&context.options.idempotency_key, context.approval) {
             (None, None) => {
                 let insert = move |tx: &Tx<'_>| tx.insert_execution(workspace, &record);
                 self.db.write_unsynced(insert).await?;
             }
             (Some(claim), None) => {
                 let key =
-                    IdempotencyKey { workspace, principal: whose.principal, key: claim.clone() };
+                    IdempotencyKey { workspace, principal: context.principal, key: claim.clone() };
                 let insert = move |tx: &Tx<'_>| {
                     tx.link_request(&key, record.id)?;
                     tx.insert_execution(workspace, &record)
@@ -259,22 +259,22 @@ impl Service {
     }
 
     /// Runs the execution, persists its files and its record, and publishes its end.
-    async fn run_execution_task(self: Arc<Self>, admitted: Admitted, mut course: ExecutionTask) {
-        let span = tracing::info_span!("execution", id = %course.started.id);
-        let ran = self.run_and_log_egress(admitted, &mut course).instrument(span);
-        let (lost, told) = match catch_panic(ran).await {
-            Ok(finished) => match catch_panic(self.persist_record(finished, &mut course)).await {
-                Ok(record) => (None, Ok(with_transcript(record, &course.running.live))),
-                Err(refused) => {
-                    let told = Err(record_lost_error(&refused.error).into());
-                    (Some(refused), told)
+    async fn run_execution_task(self: Arc<Self>, admitted: Admitted, mut task: ExecutionTask) {
+        let span = tracing::info_span!("execution", id = %task.started.id);
+        let result = self.run_and_log_egress(admitted, &mut task).instrument(span);
+        let (lost, outcome) = match catch_panic(result).await {
+            Ok(finished) => match catch_panic(self.persist_record(finished, &mut task)).await {
+                Ok(record) => (None, Ok(with_transcript(record, &task.running.live))),
+                Err(error) => {
+                    let outcome = Err(record_lost_error(&error.error).into());
+                    (Some(error), outcome)
                 }
             },
-            Err(fault) => (self.persist_failure(&fault, &course).await.err(), Err(fault.into())),
+            Err(error) => (self.persist_failure(&error, &task).await.err(), Err(error.into())),
         };
-        self.publish_outcome(course.started.id, &course.running, told);
-        if let Some(refused) = lost {
-            self.record_lost(*refused.error, course).await;
+        self.publish_outcome(task.started.id, &task.running, outcome);
+        if let Some(error) = lost {
+            self.record_lost(*error.error, task).await;
         }
     }
 
@@ -283,12 +283,12 @@ impl Service {
     async fn run_and_log_egress(
         &self,
         admitted: Admitted,
-        course: &mut ExecutionTask,
+        task: &mut ExecutionTask,
     ) -> Result<FinishedExecution, Error> {
         let has_egress = admitted.has_egress();
-        let finished = self.run_and_publish(admitted, course).await?;
+        let finished = self.run_and_publish(admitted, task).await?;
         if !has_egress {
-            self.log_refused_attempts(&course.context, &finished.execution);
+            self.log_refused_attempts(&task.context, &finished.execution);
         }
         Ok(finished)
     }
@@ -296,55 +296,55 @@ impl Service {
     async fn run_and_publish(
         &self,
         admitted: Admitted,
-        course: &mut ExecutionTask,
+        task: &mut ExecutionTask,
     ) -> Result<FinishedExecution, Error> {
-        let live = Arc::clone(&course.running.live);
-        live.set_lease(self.output_budget.lease(course.context.workspace));
+        let live = Arc::clone(&task.running.live);
+        live.set_lease(self.output_budget.lease_output(task.context.workspace));
         // The event of a file is published after the file is stored, so that clients can read it.
-        let mut tell = |event: Event| match event {
+        let mut publish = |event: Event| match event {
             Event::File(_) => {}
             event => live.push_within_budget(event),
         };
-        let asked = Arc::clone(&live);
-        let room = ValueRoom::new(move |bytes| asked.take_value_room(bytes));
-        let mut run = pin!(admitted.stream(&mut tell, &room));
-        if course.row == RowState::Stored {
+        let log = Arc::clone(&live);
+        let value_room = ValueRoom::new(move |bytes| log.take_value_room(bytes));
+        let mut run = pin!(admitted.stream(&mut publish, &value_room));
+        if task.row == RowState::Stored {
             return run.await;
         }
-        if let Ok(ran) = timeout(ROW_GRACE, &mut run).await {
-            return ran;
+        if let Ok(result) = timeout(ROW_GRACE, &mut run).await {
+            return result;
         }
         let write = async {
-            let written = self.write_started_row(&course.started, &course.context).await;
+            let written = self.write_started_row(&task.started, &task.context).await;
             if written.is_err() {
-                course.running.request_stop();
+                task.running.request_stop();
             }
             written
         };
-        let (ran, written) = tokio::join!(run, write);
+        let (result, written) = tokio::join!(run, write);
         match written {
             Ok(row) => {
-                course.row = row;
-                ran
+                task.row = row;
+                result
             }
-            Err(refused) => {
-                ran.into_iter().for_each(|finished| remove_copies(finished.copies));
-                Err(record_lost_error(&refused.error))
+            Err(error) => {
+                result.into_iter().for_each(|finished| remove_copies(finished.copies));
+                Err(record_lost_error(&error.error))
             }
         }
     }
 
     /// Records the end of an execution whose results are lost. Repeats the write until it succeeds.
     #[boxed::future]
-    async fn record_lost(&self, fault: Error, course: ExecutionTask) {
-        let ExecutionTask { context: whose, started, row, .. } = course;
-        tracing::error!(execution = %started.id, error = %fault, "cannot store the record of an execution");
+    async fn record_lost(&self, error: Error, task: ExecutionTask) {
+        let ExecutionTask { context, started, row, .. } = task;
+        tracing::error!(execution = %started.id, %error, "cannot store the record of an execution");
         let ended_at = Some(Utc::now());
         let started = Arc::unwrap_or_clone(started);
         let record =
-            Execution { status: ExecutionStatus::Failed, error: Some(fault), ended_at, ..started };
-        let nothing = LiveLog::new();
-        while self.write_outcome(&record, &[], &whose, &nothing, row).await.is_err() {
+            Execution { status: ExecutionStatus::Failed, error: Some(error), ended_at, ..started };
+        let empty_log = LiveLog::new();
+        while self.write_outcome(&record, &[], &context, &empty_log, row).await.is_err() {
             sleep(RETRY_DELAY).await;
         }
     }
@@ -354,16 +354,16 @@ impl Service {
         &self,
         id: ExecutionId,
         running: &ActiveExecution,
-        kept: Result<Execution, RequestError>,
+        outcome: Result<Execution, RequestError>,
     ) {
-        let status = kept.as_ref().map_or(ExecutionStatus::Failed, |record| record.status);
-        let wall_time = kept.as_ref().ok().map(|it| Duration::from_millis(it.usage.wall_ms));
+        let status = outcome.as_ref().map_or(ExecutionStatus::Failed, |record| record.status);
+        let wall_time = outcome.as_ref().ok().map(|it| Duration::from_millis(it.usage.wall_ms));
         self.execution_metrics.record(status, wall_time);
-        let is_kept = kept.is_ok();
-        *running.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        let is_stored = outcome.is_ok();
+        *running.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         running.live.push(Event::End { status });
         running.live.close();
-        if is_kept && running.live.is_large() {
+        if is_stored && running.live.is_large() {
             running.live.release_events();
         }
         self.active_executions().remove(&id);
@@ -373,36 +373,37 @@ impl Service {
     async fn persist_record(
         &self,
         finished: FinishedExecution,
-        course: &mut ExecutionTask,
+        task: &mut ExecutionTask,
     ) -> Result<Execution, RequestError> {
         let FinishedExecution { mut execution, copies, .. } = finished;
-        let live = &course.running.live;
+        let live = &task.running.live;
         live.dropped().annotate_record(&mut execution);
-        if course.row == RowState::Unwritten && course.running.live.is_large() {
+        if task.row == RowState::Unwritten && task.running.live.is_large() {
             // The batches of events need the row that they belong to.
-            match self.write_started_row(&course.started, &course.context).await {
-                Ok(row) => course.row = row,
-                Err(refused) => {
+            match self.write_started_row(&task.started, &task.context).await {
+                Ok(row) => task.row = row,
+                Err(error) => {
                     remove_copies(copies);
-                    return Err(refused);
+                    return Err(error);
                 }
             }
         }
-        let ExecutionTask { context: whose, running, row, .. } = course;
-        let execution = whose.annotate(execution);
+        let ExecutionTask { context, running, row, .. } = task;
+        let execution = context.annotate(execution);
         let events = running.live.events();
         let produced = execution.files_out.clone();
-        let (record, files) = self.persist_output_files(execution, &events, copies, whose).await?;
-        match self.write_outcome(&record, &files, whose, &running.live, *row).await {
-            Err(refused) if !files.is_empty() => {
+        let (record, files) =
+            self.persist_output_files(execution, &events, copies, context).await?;
+        match self.write_outcome(&record, &files, context, &running.live, *row).await {
+            Err(error) if !files.is_empty() => {
                 self.db.remove_blobs(files.iter().map(|file| file.id).collect()).await?;
-                if refused.error.code != ErrorCode::QuotaExceeded {
-                    return Err(refused);
+                if error.error.code != ErrorCode::QuotaExceeded {
+                    return Err(error);
                 }
                 // Other executions have used up the space of the workspace meanwhile.
                 let record = Execution { files_out: produced, ..record };
-                let record = without_files(record, &files, &refused);
-                self.write_outcome(&record, &[], whose, &running.live, *row).await?;
+                let record = without_files(record, &files, &error);
+                self.write_outcome(&record, &[], context, &running.live, *row).await?;
                 Ok(record)
             }
             written => written.map(|()| record),
@@ -412,47 +413,48 @@ impl Service {
     /// Ends an execution that did not run: a file did not fit, or there was no sandbox.
     async fn persist_failure(
         &self,
-        fault: &Error,
-        course: &ExecutionTask,
+        error: &Error,
+        task: &ExecutionTask,
     ) -> Result<(), RequestError> {
-        let ExecutionTask { context: whose, started, running, row } = course;
-        running.live.push(Event::Error(fault.clone()));
+        let ExecutionTask { context, started, running, row } = task;
+        running.live.push(Event::Error(error.clone()));
         let execution = Execution {
             status: ExecutionStatus::Failed,
-            error: Some(fault.clone()),
+            error: Some(error.clone()),
             ended_at: Some(Utc::now()),
             ..Execution::clone(started)
         };
-        self.write_outcome(&execution, &[], whose, &running.live, *row).await
+        self.write_outcome(&execution, &[], context, &running.live, *row).await
     }
 
     async fn write_outcome(
         &self,
         execution: &Execution,
         files: &[File],
-        whose: &RunContext,
+        context: &RunContext,
         live: &LiveLog,
         row: RowState,
     ) -> Result<(), RequestError> {
-        let (told, end) = (live.events(), Event::End { status: execution.status });
+        let (logged, end) = (live.events(), Event::End { status: execution.status });
         let before = match row {
             RowState::Stored if live.is_large() => {
-                self.persist_events(whose.workspace, execution, &told).await?
+                self.persist_events(context.workspace, execution, &logged).await?
             }
             RowState::Stored | RowState::Unwritten => 0,
         };
-        let made: Vec<Event> = execution.files_out.iter().cloned().map(Event::File).collect();
-        let told = told.iter().skip(before).map(AsRef::as_ref);
-        let events: Vec<&Event> = told.chain(&made).chain([&end]).collect();
-        let ended =
+        let file_events: Vec<Event> =
+            execution.files_out.iter().cloned().map(Event::File).collect();
+        let remaining = logged.iter().skip(before).map(AsRef::as_ref);
+        let events: Vec<&Event> = remaining.chain(&file_events).chain([&end]).collect();
+        let finished =
             db::FinishedExecutionRow::new(execution, &events)?.with_stored_events(before as u64);
-        let (entry, files) = (whose.audit_entry(execution), files.to_vec());
-        let (workspace, most) = (whose.workspace, self.config.workspace_bytes_max);
+        let (entry, files) = (context.audit_entry(execution), files.to_vec());
+        let (workspace, most) = (context.workspace, self.config.workspace_bytes_max);
         let (sandbox_id, generation) = (execution.sandbox_id, execution.generation);
         let written = move |tx: &Tx<'_>| {
             match row {
-                RowState::Stored => drop(tx.finish_execution(workspace, &ended)?),
-                RowState::Unwritten => tx.insert_finished(workspace, &ended)?,
+                RowState::Stored => drop(tx.finish_execution(workspace, &finished)?),
+                RowState::Unwritten => tx.insert_finished(workspace, &finished)?,
             }
             tx.insert_files(workspace, &files, most)?;
             if let Some(id) = sandbox_id {
@@ -462,7 +464,7 @@ impl Service {
             Ok(())
         };
         self.db.write(written).await?;
-        made.into_iter().for_each(|event| live.push(event));
+        file_events.into_iter().for_each(|event| live.push(event));
         Ok(())
     }
 
@@ -474,15 +476,15 @@ impl Service {
         execution: &Execution,
         events: &[Arc<Event>],
     ) -> Result<usize, RequestError> {
-        let (id, principal, mut kept) = (execution.id, execution.principal, 0);
-        while let Some(first) = events.get(kept) {
+        let (id, principal, mut stored) = (execution.id, execution.principal, 0);
+        while let Some(first) = events.get(stored) {
             let mut bytes = memory_bytes(first);
-            let more = events[kept + 1..].iter().take_while(|event| {
+            let more = events[stored + 1..].iter().take_while(|event| {
                 bytes += memory_bytes(event);
                 bytes <= BATCH_BYTES
             });
             let count = 1 + more.count();
-            let (number, batch) = (kept as u64 + 1, events[kept..kept + count].to_vec());
+            let (number, batch) = (stored as u64 + 1, events[stored..stored + count].to_vec());
             let batch = run_blocking(move || {
                 let events: Vec<&Event> = batch.iter().map(AsRef::as_ref).collect();
                 EventBatch::new(number, &events)
@@ -490,9 +492,9 @@ impl Service {
             let batch = batch.await??;
             let insert = move |tx: &Tx<'_>| tx.insert_events(workspace, id, &batch);
             self.db.write_bulk(principal, insert).await?;
-            kept += count;
+            stored += count;
         }
-        Ok(kept)
+        Ok(stored)
     }
 }
 

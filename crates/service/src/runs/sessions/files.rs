@@ -85,16 +85,16 @@ impl Service {
             opened.push(self.open_document(caller, *document)?);
         }
         let listing = self.engine.list_files(id).await?;
-        let mut taken: BTreeSet<String> = listing.files.into_keys().collect();
+        let mut used_names: BTreeSet<String> = listing.files.into_keys().collect();
         let mut names = Vec::with_capacity(opened.len());
         for (document, bytes) in opened {
             let mut name = document.name.clone();
             let mut number = 0;
-            while taken.contains(&name) && !self.has_document(id, &name, &document).await? {
+            while used_names.contains(&name) && !self.has_document(id, &name, &document).await? {
                 number += 1;
                 name = numbered_name(&document.name, number);
             }
-            if taken.insert(name.clone()) {
+            if used_names.insert(name.clone()) {
                 self.engine.write_file(id, name.clone(), bytes).await?;
             }
             names.push(name);

@@ -32,13 +32,13 @@ impl Service {
     pub(crate) async fn authorize_agent(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        principal: &Principal,
         id: AgentId,
     ) -> Result<AuthorizedAgent, RequestError> {
         let object = ObjectRef::Agent(id);
         let found = self.db.read(|rows| rows.agent(workspace, id))?;
         let agent = found.ok_or_else(|| not_found("agent", id))?;
-        if self.permit(workspace, who, Privilege::Usage, object)?.is_none() {
+        if self.permit(workspace, principal, Privilege::Usage, object)?.is_none() {
             return Err(missing_privilege(Privilege::Usage, object));
         }
         let specification = agents::read_specification(&agent.specification).await?;
@@ -52,7 +52,7 @@ impl Service {
                 "its specification needs code_execution both in `tools` and in `tool_resources`";
             return Err(Error::new(ErrorCode::ToolUnavailable, message).hint(hint).into());
         }
-        let run_as = self.effective_principal(workspace, who, &agent)?;
+        let run_as = self.effective_principal(workspace, principal, &agent)?;
         Ok(AuthorizedAgent { agent, section: specification.section, run_as })
     }
 
@@ -90,7 +90,7 @@ impl Service {
     pub(super) async fn new_session_grants(
         self: &Arc<Self>,
         workspace: WorkspaceId,
-        who: &Principal,
+        principal: &Principal,
         agent: Option<&AuthorizedAgent>,
         integrations: &[String],
     ) -> Result<SandboxGrants, RequestError> {
@@ -100,14 +100,14 @@ impl Service {
                 IntegrationSource::Agent(authorized.agent.id),
             ),
             None => {
-                let (integrations, run_as) = (integrations.to_vec(), who.id);
+                let (integrations, run_as) = (integrations.to_vec(), principal.id);
                 (
                     Vec::new(),
                     IntegrationSource::Named { integrations, run_as, author: CodeAuthor::Caller },
                 )
             }
         };
-        self.resolve_grants(workspace, who, source, volumes).await
+        self.resolve_grants(workspace, principal, source, volumes).await
     }
 
     /// Refuses a session whose grants differ from what its owner and its agent may grant now. Rights
@@ -115,13 +115,13 @@ impl Service {
     pub(crate) async fn check_session_grants(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        principal: &Principal,
         session: &Session,
     ) -> Result<(), RequestError> {
         let granted = self.engine.session_grants(session.sandbox_id)?;
-        self.check_exposed_secrets(workspace, who, session, &granted).await?;
+        self.check_exposed_secrets(workspace, principal, session, &granted).await?;
         let Some(agent) = session.agent else { return Ok(()) };
-        let authorized = self.authorize_agent(workspace, who, agent).await?;
+        let authorized = self.authorize_agent(workspace, principal, agent).await?;
         if self.granted_volumes(workspace, &authorized)? == granted.volumes {
             return Ok(());
         }
@@ -136,14 +136,14 @@ impl Service {
     async fn check_exposed_secrets(
         &self,
         workspace: WorkspaceId,
-        who: &Principal,
+        principal: &Principal,
         session: &Session,
         granted: &SandboxGrants,
     ) -> Result<(), RequestError> {
         let owner = session.owner;
-        if who.id != owner {
-            let own = self.db.read(|rows| rows.private_secrets(workspace, owner))?;
-            if !own.is_empty() {
+        if principal.id != owner {
+            let personal = self.db.read(|rows| rows.private_secrets(workspace, owner))?;
+            if !personal.is_empty() {
                 let message = "the session can use personal secrets of its owner";
                 let hint = "have its owner run the code, or open another session";
                 return Err(Error::new(ErrorCode::GrantMissing, message).hint(hint).into());
@@ -154,9 +154,10 @@ impl Service {
         }
         let source = IntegrationSource::from_session(session);
         let owner = self.find_principal(workspace, owner)?;
-        let now = self.readable_secrets_now(workspace, &owner, &source).await?;
-        let now: BTreeSet<_> = now.into_iter().map(|secret| (secret.id, secret.version)).collect();
-        if granted.exposed_secrets.is_subset(&now) {
+        let readable = self.readable_secrets_now(workspace, &owner, &source).await?;
+        let readable: BTreeSet<_> =
+            readable.into_iter().map(|secret| (secret.id, secret.version)).collect();
+        if granted.exposed_secrets.is_subset(&readable) {
             return Ok(());
         }
         let message = "a secret that the session can read was changed, or may no longer be used";
