@@ -310,7 +310,7 @@ async fn a_specification_that_is_replaced_holds_for_the_next_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_somebody_may_not_use_does_not_answer_them() {
+async fn an_agent_does_not_answer_a_principal_without_usage() {
     let scene = Scene::play(json!([say("Hello.")])).await;
     let agent = scene.agent(RUNS_CODE).await;
     let run = format!("{agent}/run");

@@ -84,7 +84,7 @@ async fn what_an_answer_says_of_a_number_that_failed_code_never_computed_is_not_
 
 // proves U-007
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_to_be_kept_in_mind_reaches_whoever_writes_the_code() {
+async fn the_context_of_a_request_reaches_the_model_that_writes_the_code() {
     let scene =
         Scene::play(json!([plan(&["Draw"]), say("Done."), plan(&["Draw"]), say("Done.")])).await;
     let asked = json!({"request": "Plot it.", "context": "Use a dark theme for the plot"});
@@ -302,7 +302,7 @@ async fn the_same_request_with_the_same_key_is_carried_out_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_hangs_up_and_asks_again_by_the_same_key_is_answered_in_the_same_form() {
+async fn a_retry_with_the_same_key_after_a_disconnect_gets_the_same_form() {
     let slow = json!({"say": "Nothing to count.", "pieces_ms": 300});
     let scene = Scene::play(json!([plan(&["a"]), slow])).await;
     let send = || {

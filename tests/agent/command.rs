@@ -104,7 +104,7 @@ async fn the_commands_that_a_question_is_told_with_answer_it_and_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_alone_answers_the_questions_of_their_own_run() {
+async fn a_sole_owner_decides_the_approvals_of_their_own_run() {
     let both = calls(&[("book", json!({"what": "a table"})), ("order", json!({"what": "wine"}))]);
     let turns = [both.clone(), say("Both are done."), both, say("One is done.")];
     let scene = Scene::play(json!(turns)).await;

@@ -47,7 +47,7 @@ async fn documents_are_there_under_their_names_and_equal_names_stay_apart() {
 
 // proves U-005, U-006
 #[tokio::test(flavor = "multi_thread")]
-async fn a_document_that_is_unknown_or_somebody_elses_is_named_and_nothing_runs() {
+async fn a_document_that_is_unknown_or_of_another_principal_is_named_and_nothing_runs() {
     let scene = Scene::play(json!([plan(&["a"]), say("Read.")])).await;
     let (ann, bob) = (
         scene.world.principal("ann", &["USAGE"]).await,

@@ -128,7 +128,7 @@ async fn a_run_is_shown_on_a_terminal_in_every_form() {
 }
 
 #[tokio::test]
-async fn nobody_else_reads_a_run_in_any_form() {
+async fn a_run_of_another_principal_cannot_be_read_in_any_form() {
     let ran = ran().await;
     let other = ran.world.principal("other", &["USAGE"]).await;
     for format in ["json", "ipynb", "html", "text"] {

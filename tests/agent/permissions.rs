@@ -26,7 +26,7 @@ async fn set(api: &Api, permission: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_waits_for_whoever_is_asked_and_goes_on_when_they_allow_it() {
+async fn a_run_waits_for_the_decision_and_continues_when_it_is_allowed() {
     let scene =
         Scene::play(json!([plan(&["Count"]), code("print(6 * 7)"), say("It is 42.")])).await;
     let ann = scene.world.principal("ann", &["USAGE"]).await;

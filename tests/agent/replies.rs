@@ -87,7 +87,7 @@ async fn a_wrong_reply_is_named_by_its_place_among_the_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_else_cannot_answer_in_the_place_of_whoever_was_asked() {
+async fn a_cursor_of_another_principal_cannot_be_answered() {
     let scene = Scene::play(json!([book("a table"), say("It is booked.")])).await;
     let agent = scene.agent(booking()).await;
     let (ann, bob) = (scene.friend("ann", &agent).await, scene.friend("bob", &agent).await);

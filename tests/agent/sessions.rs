@@ -83,7 +83,7 @@ async fn two_requests_without_a_session_share_nothing() {
 
 // proves U-010, U-011
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_is_not_there_or_somebody_elses_is_refused_and_no_other_is_made() {
+async fn a_session_that_is_unknown_or_of_another_principal_is_refused_and_no_other_is_made() {
     let scene =
         Scene::play(json!([plan(&["a"]), say("Mine."), plan(&["b"]), say("Still mine.")])).await;
     let (ann, bob) = (

@@ -82,7 +82,7 @@ async fn what_was_allowed_is_stopped_with_the_run_that_waits_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_had_to_call_a_tool_has_done_so_when_it_was_confirmed() {
+async fn a_required_tool_counts_as_called_when_its_call_was_approved() {
     let book = call("book", json!({"what": "it"}));
     let scene = Scene::play(json!([book, say("Done.")])).await;
     let mut specification = helper();
@@ -136,7 +136,7 @@ async fn a_number_that_no_code_has_computed_is_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_goes_no_further_than_the_key_that_it_was_asked_for_with() {
+async fn a_run_ends_with_the_key_that_started_it() {
     let turns = json!([call("note", json!({"what": "A"})), say("Never asked for.")]);
     let scene =
         Scene::play(json!([{"calls": turns[0]["calls"], "pieces_ms": 500}, turns[1]])).await;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod texts;
+mod threat_model;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

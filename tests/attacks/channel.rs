@@ -78,7 +78,7 @@ time.sleep(1.2); say(DONE); channel.recv(1)";
 
 /// Code can say on the channel what the kernel would; it deceives its own session and nobody else.
 #[tokio::test(flavor = "multi_thread")]
-async fn t16_forged_frames_reach_nobody_else() {
+async fn t16_forged_frames_reach_no_other_sandbox() {
     let engine = engine();
     let liar = harness::open(&engine, "bare").await;
     let neighbour = harness::open(&engine, "bare").await;
@@ -103,7 +103,7 @@ raise RuntimeError("the truth")"#;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t16_limits_hold_whatever_the_kernel_has_become() {
+async fn t16_limits_hold_for_a_replaced_runner() {
     let engine = engine();
     // Everything in the process that could be asked to be fair, replaced.
     let mutiny = "
@@ -167,7 +167,7 @@ for byte in frame:
 
 /// A request that is never read must not hold up its sender either.
 #[tokio::test(flavor = "multi_thread")]
-async fn t18_a_kernel_that_does_not_read() {
+async fn t18_a_runner_that_does_not_read() {
     let (_source, kernel) = malicious("time.sleep(60)");
     let engine = Engine::start(config_with(kernel));
     engine.prepare("bare", |_| {}).await.unwrap();

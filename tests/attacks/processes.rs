@@ -67,7 +67,7 @@ async fn attack(engine: &Arc<Engine>, environment: &str, code: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t08_behind_the_guide_stands_the_wall() {
+async fn t08_the_filter_holds_behind_the_guidance_of_the_runner() {
     let engine = engine();
     let code = "
 for name, way in (ways | sharing).items(): print(name, outcome(way), in_thread(way))

@@ -177,7 +177,7 @@ print(*(line.split()[1] for line in status.splitlines() if line.startswith(('Cap
 
 /// Pid 1 has the same user inside, and less to give than anybody: it can be neither read nor ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn init_stands() {
+async fn init_cannot_be_harmed() {
     let engine = engine();
     let attack = "
 tried = [outcome(lambda: os.kill(1, number)) for number in (9, 15, 11, 19, 2)]
@@ -232,7 +232,7 @@ print(pid, *sorted({outcome(lambda: signal.pidfd_send_signal(supervisor(), numbe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_of_the_host_answers() {
+async fn no_service_of_the_host_answers() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let everywhere = TcpListener::bind("0.0.0.0:0").unwrap();
     let name = format!("belljar-test-{}", std::process::id());
@@ -438,7 +438,7 @@ print(outcome(lambda: syscall(302, 0, resource.RLIMIT_NOFILE, ROUND, 0)))";
 
 /// Names that the host gives itself, where code might read them.
 #[tokio::test(flavor = "multi_thread")]
-async fn little_is_told_of_the_host() {
+async fn little_is_visible_of_the_host() {
     let engine = engine();
     let seen = answer(
         &engine,
@@ -518,7 +518,7 @@ for _ in range({count}):
 
 /// Everything below `/usr` is one set of inodes for the host and all sandboxes.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_sees_what_others_open() {
+async fn files_that_other_sandboxes_open_cannot_be_seen() {
     let engine = engine();
     let watch = "
 fd = _libc.inotify_init1(os.O_NONBLOCK)

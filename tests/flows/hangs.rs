@@ -86,12 +86,12 @@ async fn fresh(engine: &Arc<Engine>, code: &str) -> String {
 
 #[test]
 #[cfg_attr(not(test_freezer), ignore = "needs the freezer of cgroup v1 and root")]
-fn t80_nobody_waits_for_a_sandbox_of_somebody_else_to_end() {
+fn t80_the_slow_end_of_a_sandbox_delays_no_other_run() {
     harness::in_a_process_of_its_own("hangs::alone_slow_ends");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "freezes what this program started; t80_nobody_waits_for_... runs it"]
+#[ignore = "freezes what this program started; t80_the_slow_end_of_a_sandbox_... runs it"]
 async fn alone_slow_ends() {
     let freezer = Freezer::new();
     let engine = Engine::start(harness::config());

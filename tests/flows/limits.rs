@@ -644,7 +644,7 @@ const UNACCEPTED: &str = "import socket, time\nkept = []\nfor n in range(8):\n  
     except OSError: pass\n        c.close()\ntime.sleep(SECONDS)\nprint('held')";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t87_connections_that_nobody_accepts_are_bounded() {
+async fn t87_connections_that_are_not_accepted_are_bounded() {
     let limits = LimitsRequest { wall_ms: Some(60_000), ..memory(128) };
     let execution = run_once(&UNACCEPTED.replace("SECONDS", "3"), limits).await;
     assert_eq!(error_code(&execution), "memory.exceeded", "{execution:?}");
@@ -732,7 +732,7 @@ async fn a_session_has_the_limits_it_was_opened_with_and_an_execution_may_lower_
 // T200
 
 #[test]
-fn t200_a_long_execution_gives_way_to_short_ones_and_the_next_one_counts_anew() {
+fn t200_a_long_execution_yields_to_short_ones_and_the_next_one_counts_from_zero() {
     harness::in_a_process_of_its_own("limits::alone_cpu_priorities");
 }
 

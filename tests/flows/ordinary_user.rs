@@ -499,7 +499,7 @@ fn t141_file_locks_are_bounded_without_root() {
 
 /// No cgroup is charged for them.
 #[test]
-fn t141_file_locks_are_bounded_whoever_counts_memory() {
+fn t141_file_locks_are_bounded_with_and_without_a_cgroup() {
     check_locks_are_bounded(|args| harness::exec(&[&["--env", "bare"], args].concat()));
 }
 

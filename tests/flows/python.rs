@@ -284,7 +284,7 @@ async fn asyncio_run_works_in_a_cell_that_follows_an_await() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn input_says_that_nobody_is_there() {
+async fn input_raises_an_error_that_says_there_is_no_interactive_input() {
     let execution = run_once("bare", "name = input('name? ')").await;
     let error = execution.error.unwrap();
     assert_eq!(error.code.to_string(), "python.EOFError");

@@ -81,7 +81,7 @@ async fn what_was_let_in_and_dropped_has_taken_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_environment_that_nobody_knows_is_refused_before_anything_is_taken() {
+async fn an_unknown_environment_is_refused_before_anything_is_taken() {
     let engine = Engine::start(harness::config());
     let refused = engine.admit(harness::command("nowhere", "1")).await.unwrap_err();
     assert_eq!((refused.code.to_string().as_str(), refused.retryable), ("args.invalid", false));
@@ -248,7 +248,7 @@ async fn a_full_queue_is_said_at_once_and_a_place_in_it_is_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_longer_than_the_operator_says() {
+async fn no_wait_is_longer_than_the_operator_allows() {
     let engine = narrow(8, Duration::from_millis(300));
     open(&engine, "bare").await;
     let asked = Instant::now();

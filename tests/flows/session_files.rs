@@ -112,7 +112,7 @@ fn staged(directory: &Path, bytes_max: u64, code: &str) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn copies_of_files_are_what_was_hashed_and_nobody_elses_to_read() {
+async fn copies_of_files_are_what_was_hashed_and_only_their_owner_can_read_them() {
     let engine = Engine::start(harness::config());
     let aside = tempfile::tempdir().unwrap();
     let code = "import os\nos.makedirs('d')\nopen('a', 'w').write('one')\n\

@@ -438,7 +438,7 @@ async fn a_session_that_is_opened_again_says_that_its_memory_was_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_wants_to_know_is_told_of_sessions_that_expire_and_of_no_others() {
+async fn a_subscriber_is_notified_of_expired_sessions_and_of_no_others() {
     let (sender, mut ended) = tokio::sync::mpsc::unbounded_channel();
     let expiry = Expiry { idle: LONG, absolute: LONG };
     let engine = Engine::start(Config { expiry, session_ended: Some(sender), ..harness::config() });

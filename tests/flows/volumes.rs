@@ -244,7 +244,7 @@ async fn a_volume_of_many_small_files_opens_as_long_as_it_could_be_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_keeps_much_does_not_hold_up_another_volume() {
+async fn saving_a_large_volume_does_not_delay_another_volume() {
     let world = World::start();
     world.base.volume("two").create().unwrap();
     let session = world.writer().await;

@@ -36,7 +36,7 @@ pub(crate) async fn ran(world: &World) -> usize {
 
 // proves P-021
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_the_newer_era_is_asked_and_its_answer_runs_the_call_once() {
+async fn a_client_of_the_current_revision_is_asked_and_its_answer_runs_the_call_once() {
     let world = world().await;
     let question = call(&world.owner, json!({})).await;
     assert_eq!(question["resultType"], "input_required", "{question}");
@@ -95,7 +95,7 @@ async fn a_client_that_cannot_ask_and_a_service_are_told_where_to_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_came_of_a_call_that_somebody_else_has_allowed_can_be_asked_for() {
+async fn the_result_of_a_call_that_another_principal_has_allowed_can_be_read() {
     let world = world().await;
     let robot = world.principal("robot", &["OWNERSHIP"]).await;
     called(&robot, "danger", json!({"what": "it"})).await;
@@ -117,7 +117,7 @@ async fn what_came_of_a_call_that_somebody_else_has_allowed_can_be_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_the_older_era_is_asked_in_the_middle_of_the_call() {
+async fn a_client_of_the_legacy_revision_is_asked_in_the_middle_of_the_call() {
     let world = world().await;
     let (url, key) = (world.address().to_owned(), world.owner.key.clone());
     let asked = tokio::task::spawn_blocking(move || {

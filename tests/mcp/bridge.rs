@@ -82,7 +82,7 @@ fn a_server_that_accepts_and_says_nothing_is_told_of_and_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_keeps_nobody_who_leaves() {
+async fn a_client_can_leave_a_server_that_hangs() {
     let world = World::start().await;
     let clients = [0, 1].map(|_| Stdio::before(&world.owner));
     let server = Pid::from_raw(i32::try_from(world.pid()).unwrap()).unwrap();

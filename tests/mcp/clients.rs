@@ -59,7 +59,7 @@ async fn driven(sdk: &'static str, script: &str) -> Vec<String> {
 
 // proves P-008
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sdk_of_the_newer_era_speaks_both_eras_over_every_way() {
+async fn the_sdk_of_the_current_revision_speaks_both_revisions_over_every_transport() {
     let ways = ["stdio", "bridge", "http"];
     let eras = ["auto 2026-07-28", "legacy 2025-11-25", "2026-07-28 2026-07-28"];
     let expected = ways.iter().flat_map(|way| eras.map(|era| format!("{way} {era}")));
@@ -67,7 +67,7 @@ async fn the_sdk_of_the_newer_era_speaks_both_eras_over_every_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sdk_of_the_older_era_is_served_as_before() {
+async fn the_sdk_of_the_legacy_revision_is_served_as_before() {
     let told = driven("1.30.0", "legacy_client.py").await;
     assert_eq!(told, ["stdio 2025-11-25", "http 2025-11-25"]);
 }

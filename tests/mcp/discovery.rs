@@ -72,7 +72,7 @@ async fn a_key_sees_and_calls_only_what_it_may_use() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_a_run_is_a_resource_for_whoever_may_see_the_run() {
+async fn a_file_of_a_run_is_a_resource_for_principals_who_may_see_the_run() {
     let world = World::start().await;
     let run =
         called(&world.owner, "execute_python", json!({"code": "open('a b.txt', 'w').write('x')"}))
@@ -119,7 +119,7 @@ async fn the_skills_that_ship_are_prompts_and_resources() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_the_list_is_announced_to_a_client_of_the_older_era() {
+async fn a_change_of_the_list_is_announced_to_a_client_of_the_legacy_revision() {
     let world = World::start().await;
     let (url, key) = (world.address().to_owned(), world.owner.key.clone());
     let (ready, told) = std::sync::mpsc::channel();

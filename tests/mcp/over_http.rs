@@ -68,7 +68,7 @@ async fn t48_text_that_looks_like_the_protocol_stays_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t48_whoever_hangs_up_ends_the_run() {
+async fn t48_a_disconnect_ends_the_run() {
     let world = World::start().await;
     let code = "import time\ntime.sleep(60)";
     let params = json!({"name": "execute_python", "arguments": {"code": code}});
@@ -143,7 +143,7 @@ async fn t48_clients_that_come_and_go_neither_fill_the_server_nor_lock_out_their
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t48_whoever_says_to_be_of_the_newer_era_has_no_more_sessions_and_no_larger_ones() {
+async fn t48_a_client_that_claims_the_current_revision_gets_no_more_sessions_and_no_larger_ones() {
     let world = World::start().await;
     let begin = |capabilities: Value| json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(&capabilities)});
     let large = begin(json!({"experimental": {"x": {"y": "z".repeat(100_000)}}}));

@@ -176,7 +176,7 @@ fn only_what_the_operator_lists_can_be_imported() {
 
 // proves P-040, P-044
 #[test]
-fn a_listed_package_brings_what_it_needs_and_no_trick_imports_another_or_opens_a_wall() {
+fn a_listed_package_has_its_dependencies_and_no_trick_imports_another_or_weakens_a_layer() {
     let listed = ("PYTHON_PACKAGES_WHITELIST_IMPORT", "pandas");
     let mut client = Stdio::with(&["--env", "default"], &[listed]);
     let sum = "import pandas\nint(pandas.DataFrame({'a': [1, 2]})['a'].sum())";
@@ -257,7 +257,7 @@ fn long_output_says_what_is_left_out_and_a_crash_is_the_codes_own() {
 
 /// An agent's session, opened by a client of the protocol.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_of_an_agent_has_its_volumes_and_one_of_nobodys_is_refused() {
+async fn a_session_of_an_agent_has_its_volumes_and_an_unknown_agent_is_refused() {
     let world = crate::test_server::World::start().await;
     world.owner.post("/v1/volumes", json!({"name": "notes", "quota_bytes": 1_000_000})).await;
     let specification = "tools:\n  - tool_spec: {type: code_execution, name: code_execution}\n\

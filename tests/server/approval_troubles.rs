@@ -71,7 +71,7 @@ async fn watch(api: &Api) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_is_carried_out_though_whoever_gave_it_has_left() {
+async fn a_decision_is_carried_out_after_its_client_disconnects() {
     let scene = Scene::start(&[]).await;
     let (world, owner) = (&scene.world, &scene.world.owner);
     let allowed = scene.ask(json!({"n": 1})).await;
@@ -86,7 +86,7 @@ async fn an_answer_is_carried_out_though_whoever_gave_it_has_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_is_told_though_whoever_asked_it_has_left() {
+async fn an_approval_is_announced_after_its_requester_disconnects() {
     let scene = Scene::start(&[]).await;
     let mut watched = watch(&scene.world.owner).await;
     let path = format!("/v1/tools/{}/call", scene.tool);
@@ -207,7 +207,7 @@ async fn what_was_allowed_outlasts_a_database_without_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_answer_only_the_oldest_of_many_questions_is_shown_it() {
+async fn a_principal_who_may_decide_only_the_oldest_of_many_approvals_sees_it() {
     let scene = Scene::start(&[]).await;
     let oldest = scene.ask(json!({})).await;
     let other = asking_tool(&scene.world, "other").await;
@@ -222,7 +222,7 @@ async fn whoever_may_answer_only_the_oldest_of_many_questions_is_shown_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_who_listens_while_a_question_ends_hears_the_end() {
+async fn all_listeners_get_the_end_of_an_approval() {
     let scene = Scene::start(&[]).await;
     for _ in 0..20 {
         let record = scene.ask(json!({})).await;

@@ -78,7 +78,7 @@ pub(crate) async fn settled(api: &Api, record: &Value) -> Value {
 
 // proves W-054
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_runs_before_somebody_agrees_and_then_exactly_that_runs() {
+async fn nothing_runs_before_the_approval_and_then_exactly_that_runs() {
     let scene = Scene::start(&[]).await;
     let record = scene.ask(json!({"n": 1})).await;
     let listed = scene.world.owner.get("/v1/approvals?state=pending").await;
@@ -113,7 +113,7 @@ async fn what_is_denied_never_runs_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t55_whoever_asks_cannot_answer_and_a_stranger_does_not_see_the_question() {
+async fn t55_a_requester_cannot_decide_and_a_principal_without_rights_does_not_see_the_approval() {
     let scene = Scene::start(&[]).await;
     let record = scene.ask(json!({})).await;
     let allow = Some(json!({"decision": "allow"}));
@@ -133,7 +133,7 @@ async fn t55_whoever_asks_cannot_answer_and_a_stranger_does_not_see_the_question
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t55_fifty_answers_at_once_are_one_run() {
+async fn t55_fifty_decisions_at_once_are_one_run() {
     let scene = Scene::start(&[]).await;
     let record = scene.ask(json!({})).await;
     let answers = (0..50).map(|_| {
@@ -269,7 +269,7 @@ fn tamper(world: &World, number: usize, approval: &Value, execution: &Value) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t54_a_thousand_forged_answers_run_nothing() {
+async fn t54_a_thousand_forged_decisions_run_nothing() {
     let mut scene = Scene::start(&[]).await;
     let mut asked = Vec::new();
     for number in 0..1000 {
@@ -298,7 +298,7 @@ async fn t54_a_thousand_forged_answers_run_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t54_what_changes_between_the_question_and_the_answer_is_not_run() {
+async fn t54_what_changes_between_the_request_and_the_decision_is_not_run() {
     let scene = Scene::start(&[]).await;
     let path = format!("/v1/tools/{}", scene.tool);
     let record = scene.ask(json!({})).await;

@@ -52,7 +52,7 @@ async fn not_allowed(who: &Api, record: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t145_whoever_attaches_a_tool_under_review_to_their_agent_does_not_answer_for_it() {
+async fn t145_attaching_a_tool_under_review_to_an_agent_gives_no_right_to_approve_its_calls() {
     let world = World::start().await;
     let (ann, eve) = (maker(&world, "ann").await, maker(&world, "eve").await);
     let friend = Person::new(&world, "friend").await;
@@ -239,7 +239,7 @@ async fn t148_a_name_that_a_deployment_under_way_has_is_not_freed_for_others_to_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t149_whoever_may_set_a_value_does_not_say_where_the_next_one_goes() {
+async fn t149_a_principal_with_modify_cannot_change_where_a_secret_is_sent() {
     let world = World::start().await;
     let (owner, editor) = (&world.owner, maker(&world, "editor").await);
     let header = |host: &str, name: &str| json!({"header": {"host": host, "name": name}});

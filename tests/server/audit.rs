@@ -108,7 +108,7 @@ async fn t119_a_log_that_was_cut_and_whose_head_was_set_back_is_found_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t159_a_server_does_not_sign_a_log_anew_unless_its_operator_does() {
+async fn t159_a_server_does_not_sign_a_log_again_unless_its_operator_does() {
     let mut world = world().await;
     assert_eq!(world.stop().await, Some(0));
     tamper(&world, "UPDATE audit_head SET mac = NULL");

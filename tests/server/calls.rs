@@ -67,7 +67,7 @@ async fn a_tool_in_a_session_sees_its_files_and_is_told_where_it_is() {
 
 // proves S-031, S-032, S-039
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_lends_its_owners_rights_and_nothing_else() {
+async fn an_agent_with_run_as_owner_has_its_owners_rights_and_no_others() {
     let world = World::start().await;
     let (add, bot) = (tool(&world, "add").await, agent(&world, "bot").await);
     let caller = world.principal("caller", &["USAGE"]).await;

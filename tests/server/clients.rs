@@ -377,7 +377,7 @@ async fn caller(
 
 // proves C-116 to C-121
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_the_platform_needs_no_arguments_and_acts_as_whoever_calls() {
+async fn a_client_of_the_platform_needs_no_arguments_and_acts_as_the_caller() {
     let setting = Setting::new().await;
     let code = std::fs::read_to_string(here().join("assets.py")).unwrap();
     let tool = json!({"type": "runPythonCode", "name": "assets", "description": "Lists assets.",
@@ -425,7 +425,7 @@ async fn a_client_of_the_platform_needs_no_arguments_and_acts_as_whoever_calls()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_function_that_asks_for_a_client_is_given_one_that_acts_as_whoever_calls() {
+async fn a_function_with_a_client_argument_gets_one_that_acts_as_the_caller() {
     let setting = Setting::with(&["--environment", "atlas"]).await;
     let owner = &setting.world.owner;
     setting.client_secret(owner, "cognite", "cdf-token-of-ann", "cognite.test").await;

@@ -75,7 +75,7 @@ async fn a_key_ends_when_its_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_that_nobody_answers_is_over_and_so_is_its_call() {
+async fn an_undecided_approval_expires_and_ends_its_call() {
     let server = ClockedServer::start().await;
     let tool = asking_tool_of(&server.owner, "asks").await;
     let agent = server.owner.principal("agent", &["USAGE"]).await;
@@ -104,7 +104,7 @@ async fn a_question_that_nobody_answers_is_over_and_so_is_its_call() {
 
 // proves U-054
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_nobody_uses_is_closed_when_it_said_it_would_be() {
+async fn an_idle_session_is_closed_when_its_record_says() {
     let server = ClockedServer::start().await;
     let session = server.owner.post("/v1/sessions", json!({"idle_seconds": 1800})).await;
     assert!(session["expires_at"].is_string());

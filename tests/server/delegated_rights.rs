@@ -173,7 +173,7 @@ async fn t93_an_offer_is_listed_withdrawn_declined_and_survives_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t93_an_offer_of_somebody_who_is_no_longer_the_owner_is_void() {
+async fn t93_an_offer_of_a_former_owner_is_void() {
     let world = World::start().await;
     let (ann, bob) = (maker(&world, "ann").await, Person::new(&world, "bob").await);
     let eve = Person::new(&world, "eve").await;

@@ -136,7 +136,7 @@ async fn what_is_too_large_is_refused_and_leaves_nothing() {
 
 // proves U-006, U-011
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_uses_the_documents_or_sessions_of_another() {
+async fn documents_and_sessions_of_another_principal_cannot_be_used() {
     let world = World::start().await;
     let (_, kept) = upload(&world.owner, &[("mine.txt", b"secret")]).await;
     let other = world.principal("other", &["USAGE"]).await;
@@ -157,7 +157,7 @@ async fn nobody_uses_the_documents_or_sessions_of_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_document_is_deleted_whole_although_nobody_waits_until_it_is() {
+async fn a_document_is_deleted_whole_although_the_client_disconnects() {
     let world = World::start().await;
     let names: Vec<String> = (0..20).map(|number| format!("{number}.txt")).collect();
     let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"x"[..])).collect();

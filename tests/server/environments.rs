@@ -52,7 +52,7 @@ async fn an_environment_is_added_and_used_by_its_name_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_operator_changes_environments_and_everybody_sees_them() {
+async fn only_the_operator_changes_environments_and_all_principals_see_them() {
     let world = World::with_own_environments().await;
     let ann = world.principal("ann", &["USAGE"]).await;
     assert_eq!(put(&ann, "").await.0, 403);
@@ -65,7 +65,7 @@ async fn only_the_operator_changes_environments_and_everybody_sees_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_built_is_told_by_line_and_the_old_one_serves() {
+async fn a_failed_build_is_reported_by_line_and_the_old_one_stays_in_use() {
     let world = World::with_own_environments().await;
     let owner = &world.owner;
     put(owner, "six==1.16.0").await;
@@ -170,7 +170,7 @@ async fn a_definition_that_has_become_one_that_does_not_start_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_does_not_wait_asks_again() {
+async fn a_build_in_progress_can_be_polled() {
     let world = World::with_own_environments().await;
     let begun = begin(&world.owner, "six==1.16.0").await;
     assert!(begun["progress"].is_string(), "{begun}");

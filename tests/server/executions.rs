@@ -76,7 +76,7 @@ async fn an_asynchronous_run_is_answered_at_once_and_followed_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t60_whoever_goes_away_frees_the_place_and_cancel_works_too() {
+async fn t60_a_disconnect_or_a_cancel_frees_the_sandbox() {
     let world = World::with(&["--sandboxes", "1", "--queue", "0"]).await;
     let gone = world
         .owner

@@ -150,7 +150,7 @@ async fn an_integration_allows_secrets_that_are_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_keeps_the_secrets_of_its_owner_whoever_resets_it_and_nobody_else_uses_them() {
+async fn a_session_keeps_the_secrets_of_its_owner_after_a_reset_and_no_other_principal_can_use_them() {
     let world = World::start().await;
     let (owner, ann) = (&world.owner, Person::new(&world, "ann").await);
     grant(owner, &ann.id, "USAGE", &workspace(owner).await).await;
@@ -192,7 +192,7 @@ async fn a_secret_that_a_session_can_read_and_may_not_any_more_stops_it_until_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_makes_a_secret_opens_no_host_to_others() {
+async fn the_author_of_a_secret_opens_no_host_to_others() {
     let world = World::start().await;
     let (owner, maker) = (&world.owner, Person::new(&world, "maker").await);
     for privilege in ["USAGE", "MODIFY"] {
@@ -227,7 +227,7 @@ async fn guesses_of_a_credential_come_back_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_somebodys_own_is_not_told_to_the_author_of_what_they_call() {
+async fn secrets_of_a_caller_do_not_reach_the_author_of_the_tool_that_they_call() {
     let world = World::start().await;
     let (owner, ann) = (&world.owner, Person::new(&world, "ann").await);
     grant(owner, &ann.id, "USAGE", &workspace(owner).await).await;

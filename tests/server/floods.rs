@@ -120,7 +120,7 @@ async fn t108_bodies_of_one_key_that_never_end_are_bounded_and_other_keys_have_r
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t108_bodies_of_many_values_are_refused_and_nobody_waits_for_them() {
+async fn t108_bodies_of_many_values_are_refused_and_delay_no_other_request() {
     let world = World::start().await;
     let body = format!("{{\"code\": \"1\", \"arguments\": [{}[]]}}", "[],".repeat(2_700_000));
     let mut sending = tokio::task::JoinSet::new();
@@ -190,7 +190,7 @@ async fn t113_a_refusal_leaves_the_connection_open_or_says_that_it_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t114_silent_connections_give_way_to_new_clients() {
+async fn t114_idle_connections_are_closed_for_new_clients() {
     // Half of so many descriptors are for connections.
     let world = World::under(&["prlimit", "--nofile=512:512"], &[]).await;
     let mut silent = Vec::new();
@@ -271,7 +271,7 @@ fn packed(host: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t116_floods_of_http2_end_their_connection_and_nobody_else_waits() {
+async fn t116_floods_of_http2_end_their_connection_and_delay_no_other_client() {
     const HEADERS: u8 = 1;
     const RESET: u8 = 3;
     const SETTINGS: u8 = 4;
@@ -332,7 +332,7 @@ async fn t116_floods_of_http2_end_their_connection_and_nobody_else_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t116_a_name_that_was_bound_anew_reaches_nothing_without_its_host() {
+async fn t116_a_rebound_dns_name_reaches_no_route_without_an_allowed_host_header() {
     let world = World::start().await;
     let key = format!("Authorization: Bearer {}", world.owner.key);
     for path in ["/mcp", "/v1/execute", "/healthz"] {

@@ -263,7 +263,7 @@ async fn a_tool_calls_a_function_with_arguments_that_fit_its_schema_and_waits_so
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_a_tool_runs_as_needs_the_function_as_well() {
+async fn the_run_as_principal_of_a_tool_needs_the_function_as_well() {
     let world = World::start().await;
     let owner = &world.owner;
     let function = deploy(owner, "f", &[("handler.py", ECHO)]).await;
@@ -457,7 +457,7 @@ async fn what_a_workspace_says_of_packages_holds_for_functions_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_function_with_packages_that_nobody_may_import_is_not_deployed() {
+async fn a_function_with_packages_that_the_policy_denies_is_not_deployed() {
     let listed = |modules: &str| format!("PYTHON_PACKAGES_WHITELIST_IMPORT={modules}");
     let world = World::under(&["env", &listed("numpy, pandas")], &[]).await;
     let body = folder("f", &WITH_SIX);

@@ -294,7 +294,7 @@ async fn kept_apart(api: &Api, bot: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_sees_or_lists_the_packages_of_another_session() {
+async fn packages_of_another_session_cannot_be_seen_or_listed() {
     let world = world().await;
     let bot = agent_in(&world.owner, "bot", ENVIRONMENT, json!([PYPI])).await;
     kept_apart(&world.owner, &bot).await;
@@ -390,7 +390,7 @@ fn says(frames: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kernel_that_asks_out_of_turn_too_much_or_for_odd_things_costs_only_itself() {
+async fn forged_install_requests_end_only_their_own_sandbox() {
     let world = world().await;
     let bot = agent(&world.owner, "bot", json!([PYPI])).await;
     let house = house(&world);
@@ -429,7 +429,7 @@ async fn a_kernel_that_asks_out_of_turn_too_much_or_for_odd_things_costs_only_it
 
 // proves S-049, S-051
 #[tokio::test(flavor = "multi_thread")]
-async fn repositories_are_a_list_of_known_names_and_whoever_opens_one_is_warned() {
+async fn repositories_are_a_list_of_known_names_and_allowing_one_gives_a_warning() {
     let world = World::start().await;
     let specification = |repositories: Value| {
         let entry = json!([{"tool_spec": {"type": "code_execution", "name": "code_execution"}}]);

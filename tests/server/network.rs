@@ -50,7 +50,7 @@ fn denied(execution: &Value, host: &str) {
 
 // proves S-053, P-037
 #[tokio::test(flavor = "multi_thread")]
-async fn code_reaches_nobody_unless_an_integration_says_so_and_is_told_at_once() {
+async fn code_reaches_no_host_without_an_integration_and_gets_the_error_at_once() {
     let (world, site) = (world().await, Site::start());
     let connect = |host: &str| format!("import socket\nsocket.create_connection(({host:?}, 443))");
     for (host, code) in [
@@ -176,7 +176,7 @@ async fn an_integration_opens_what_its_rules_list_and_every_attempt_is_written_d
 
 // proves S-062, S-066, S-067
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_changed_is_felt_by_the_next_connection_of_a_session_that_runs() {
+async fn a_changed_rule_applies_to_the_next_connection_of_an_open_session() {
     let (world, site) = (world().await, Site::start());
     let api = &world.owner;
     let (rule, to_site) = opened(api, &site).await;

@@ -312,7 +312,7 @@ async fn counting() -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t51_nobody_is_asked_whom_a_token_names() {
+async fn t51_no_url_in_a_token_is_requested() {
     let here = Trusting::start().await;
     here.runner("ann", "ann@login").await;
     let (elsewhere, asked) = counting().await;
@@ -333,7 +333,7 @@ async fn t51_nobody_is_asked_whom_a_token_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t51_keys_of_the_issuer_that_are_many_odd_or_of_one_name_let_nobody_else_in() {
+async fn t51_many_malformed_or_duplicate_keys_of_the_issuer_admit_no_other_token() {
     let (key, double, rsa) =
         (SigningKey::ed("first"), SigningKey::ed("first"), SigningKey::rsa("r"));
     let issuer = Issuer::with(&[&key]).await;
@@ -377,7 +377,7 @@ async fn t51_keys_of_the_issuer_that_are_many_odd_or_of_one_name_let_nobody_else
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t51_somebody_whom_only_the_issuer_knows_is_nobody_here() {
+async fn t51_a_subject_that_only_the_issuer_knows_has_no_access() {
     let here = Trusting::start().await;
     let owner = &here.world.owner;
     let told = refused(&here.api("eve@login"), "GET", ME, None, FORBIDDEN).await;
@@ -398,7 +398,7 @@ async fn t51_somebody_whom_only_the_issuer_knows_is_nobody_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t51_whoever_is_removed_is_refused_at_once_though_the_token_is_good() {
+async fn t51_a_removed_principal_is_refused_at_once_although_the_token_is_valid() {
     let here = Trusting::start().await;
     let owner = &here.world.owner;
     let (ann, bob) = (here.known("ann", "ann@login").await, here.known("bob", "bob@login").await);

@@ -104,7 +104,7 @@ async fn t75_fourteen_floods_of_output_do_not_take_the_memory_of_a_small_server(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t76_streams_and_records_that_nobody_reads_cost_little() {
+async fn t76_streams_and_records_without_a_reader_cost_little() {
     const UNREAD: usize = 32;
     const BYTES: u64 = 16_000_000;
     let world = World::start().await;

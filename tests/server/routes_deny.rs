@@ -137,7 +137,7 @@ async fn t51_no_other_method_or_spelling_of_a_path_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t51_whoever_was_granted_nothing_is_refused_but_at_their_own_things() {
+async fn t51_a_principal_without_grants_reaches_only_its_own_objects() {
     let world = World::start().await;
     let ann = Person::new(&world, "ann").await;
     let document = Document::of(&world).await;

@@ -172,7 +172,7 @@ async fn two_who_go_on_with_a_lost_conversation_at_once_are_in_the_same_session(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_closed_although_nobody_waits_until_it_is() {
+async fn a_session_is_closed_although_the_client_disconnects() {
     let world = World::start().await;
     for round in 0..10 {
         let session = world.owner.post("/v1/sessions", json!({"key": "chat"})).await;

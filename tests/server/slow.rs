@@ -60,7 +60,7 @@ fn headers(world: &World, line: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t59_slow_clients_are_cut_off_and_nobody_else_notices() {
+async fn t59_slow_clients_are_disconnected_and_delay_no_other_client() {
     let world = World::start().await;
     let usual = p99(&world.owner).await;
     let address = world.address();

@@ -50,7 +50,7 @@ async fn t60_a_hundred_streams_at_once_tell_each_its_own_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t60_whoever_leaves_a_stream_frees_its_place() {
+async fn t60_a_client_that_leaves_a_stream_frees_its_place() {
     let world = World::with(&["--sandboxes", "1", "--queue", "0"]).await;
     let mut stream = streamed(&world.owner, "import time\ntime.sleep(60)").send().await.unwrap();
     assert!(stream.chunk().await.unwrap().is_some(), "it runs");
@@ -62,7 +62,7 @@ async fn t60_whoever_leaves_a_stream_frees_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t60_nobody_follows_the_run_of_another() {
+async fn t60_the_run_of_another_principal_cannot_be_followed() {
     let world = World::start().await;
     let stranger = world.principal("stranger", &["USAGE"]).await;
     let made = world.owner.post("/v1/workspaces", json!({"name": "elsewhere"})).await;
@@ -103,7 +103,7 @@ async fn a_stream_and_its_run_end_with_their_key_and_those_of_another_key_go_on(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_has_a_key_for_the_request_may_go_away() {
+async fn a_client_with_an_idempotency_key_may_disconnect() {
     let world = World::start().await;
     let request = || {
         execute(&world.owner, "import time\ntime.sleep(1.5)\n42").header("idempotency-key", "mine")
@@ -124,7 +124,7 @@ async fn whoever_has_a_key_for_the_request_may_go_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_nobody_waits_for_is_still_one_of_its_key() {
+async fn an_asynchronous_run_counts_for_its_key() {
     let world = World::with(&["--key-concurrency", "2"]).await;
     let other = world.principal("other", &["OWNERSHIP"]).await;
     let later = |code| execute(&world.owner, code).header("prefer", "respond-async").send();
@@ -141,7 +141,7 @@ async fn a_run_that_nobody_waits_for_is_still_one_of_its_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_nobody_waited_for_holds_no_sandbox() {
+async fn a_session_whose_client_disconnected_holds_no_sandbox() {
     let world = World::with(&["--sandboxes", "2", "--queue", "0"]).await;
     for wait in 1..40 {
         let request = world.owner.request(Method::POST, "/v1/sessions");

@@ -370,7 +370,7 @@ async fn lists_are_newest_first_in_parts_and_without_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_do_nothing_with_a_tool_is_told_that_it_is_not_there() {
+async fn a_tool_is_not_found_for_a_principal_without_privileges_on_it() {
     let world = World::start().await;
     let tool = world.owner.post("/v1/tools", media_probe()).await;
     let (at, rename) = (path(&tool), json!({"name": "mine"}));
@@ -404,7 +404,7 @@ async fn whoever_may_do_nothing_with_a_tool_is_told_that_it_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_calls_a_large_tool_holds_nobody_else_up() {
+async fn a_call_of_a_large_tool_does_not_delay_other_calls() {
     let world = World::under(&["env", "TOKIO_WORKER_THREADS=1"], &[]).await;
     let body = "    x = [1, 2, 3, (4, 5), {'a': [6, 7]}]\n".repeat(25_000);
     let code = format!(

@@ -249,7 +249,7 @@ fn redirecting(to: String) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_reaches_the_inner_network_by_a_url() {
+async fn no_url_reaches_the_inner_network() {
     let wire = TcpListener::bind("127.0.0.1:0").unwrap();
     wire.set_nonblocking(true).unwrap();
     let port = wire.local_addr().unwrap().port();
@@ -306,7 +306,7 @@ async fn nobody_reaches_the_inner_network_by_a_url() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t59_whoever_does_not_take_an_answer_does_not_keep_their_place() {
+async fn t59_a_client_that_does_not_read_its_response_is_disconnected() {
     let world = World::start().await;
     let (_, kept) = upload(&world.owner, &[("\"large\"", &vec![7; 32 * MIB])]).await;
     let path = format!("/v1/documents/{}/content", kept["items"][0]["id"].as_str().unwrap());

@@ -302,7 +302,7 @@ async fn each_right_on_a_secret_lets_do_what_it_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_of_ones_own_is_nobody_elses() {
+async fn a_personal_secret_is_used_by_its_owner_alone() {
     let world = World::start().await;
     let owner = &world.owner;
     let (ann, bob) = (Person::new(&world, "ann").await, Person::new(&world, "bob").await);

@@ -164,7 +164,7 @@ async fn a_volume_that_is_deleted_leaves_nothing_and_its_name_is_free() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_is_taken_away_is_felt_in_an_open_session() {
+async fn a_revoked_grant_ends_the_use_of_a_volume_in_an_open_session() {
     let world = World::start().await;
     let ann = Person::new(&world, "ann").await;
     let volume = volume(&world.owner, "notes").await;
@@ -217,7 +217,7 @@ async fn a_right_that_is_taken_away_is_felt_in_an_open_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_a_volume_has_its_line_also_if_nobody_waits_for_the_answer() {
+async fn a_change_of_a_volume_has_its_audit_entry_although_the_client_disconnects() {
     let world = World::start().await;
     let volume = volume(&world.owner, "notes").await;
     let path = format!("/v1/volumes/{volume}/files/a");

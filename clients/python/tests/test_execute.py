@@ -130,7 +130,7 @@ async def is_idle(abj: AsyncBelljar, session: str) -> bool:
     return (await abj.sessions.get(session)).status != "busy"
 
 
-def test_whoever_stops_waiting_stops_the_run(abj: AsyncBelljar) -> None:
+def test_a_client_that_stops_waiting_stops_the_run(abj: AsyncBelljar) -> None:
     async def run() -> None:
         async with abj, abj.session() as session:
             with pytest.raises(asyncio.TimeoutError):

@@ -431,7 +431,7 @@ fn several_integrations_are_a_union_and_the_one_that_opened_is_named() {
 }
 
 #[test]
-fn a_value_that_opens_more_than_the_hosts_of_somebody_is_wide() {
+fn patterns_that_match_hosts_of_several_owners_are_broad() {
     let wide = [
         "0.0.0.0",
         "0.0.0.0:80",

@@ -38,7 +38,7 @@ fn given(keys: &str) -> Keyring {
 }
 
 #[test]
-fn what_is_sealed_is_read_again_and_by_nobody_without_the_key() {
+fn a_sealed_value_is_read_with_the_key_and_not_without_it() {
     let directory = TempDir::new().unwrap();
     let vault = open(directory.path(), &[]).unwrap();
     for text in ["", "x", CANARY, "zwölf\nlines", &"k".repeat(64 * 1024)] {

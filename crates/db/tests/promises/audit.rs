@@ -270,7 +270,7 @@ async fn stripped(sql: &str, files: &[&str]) -> World {
 }
 
 #[tokio::test]
-async fn t159_a_log_that_was_stripped_of_its_key_and_signature_is_not_signed_anew() {
+async fn t159_a_log_that_was_stripped_of_its_key_and_signature_is_not_signed_again() {
     let both = ["audit.key", "audit.head"].as_slice();
     let emptied =
         "DELETE FROM audit; UPDATE audit_head SET sequence = 0, hash = zeroblob(32), mac = NULL";
@@ -294,7 +294,7 @@ async fn t159_a_log_that_was_stripped_of_its_key_and_signature_is_not_signed_ane
 }
 
 #[tokio::test]
-async fn t159_a_log_is_signed_anew_when_somebody_says_so_and_tells_of_it() {
+async fn t159_a_log_is_signed_again_on_request_with_an_entry_about_it() {
     for (sql, files) in [(STRIPPED, ["audit.key", "audit.head"].as_slice()), (CUT, &["audit.head"])]
     {
         let World { data, db, home, .. } = stripped(sql, files).await;
@@ -326,7 +326,7 @@ async fn t159_a_log_is_signed_anew_when_somebody_says_so_and_tells_of_it() {
 }
 
 #[tokio::test]
-async fn t159_signing_anew_hides_nothing() {
+async fn t159_signing_again_hides_nothing() {
     let World { data, db, .. } = stripped("DELETE FROM audit WHERE sequence = 2", &[]).await;
     drop(db);
     assert!(matches!(sign_audit(data.path(), None), Ok(SignedAnew::Signed { entry: 6, .. })));

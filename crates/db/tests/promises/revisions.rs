@@ -155,7 +155,7 @@ impl Found {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_found_before_a_change_is_not_used_after_it_whoever_looks_meanwhile() {
+async fn what_was_found_before_a_change_is_not_used_after_it_despite_concurrent_readers() {
     const WRITES: u64 = 200;
     let (world, found) = (Arc::new(World::new().await), Arc::new(Found::default()));
     let over = Arc::new(AtomicBool::new(false));

@@ -166,7 +166,7 @@ async fn tls_server() -> (SocketAddr, String, JoinHandle<bool>) {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_is_not_asked() {
+async fn a_server_with_an_untrusted_certificate_is_not_asked() {
     let (address, _, asked) = tls_server().await;
     let url = format!("https://docs.test:{}/", address.port());
     let (fetched, _) = fetch(config(&[("docs.test", address)]), &url).await;

@@ -255,7 +255,7 @@ async fn names_that_take_long_do_not_take_the_threads_of_the_server() {
 }
 
 #[tokio::test]
-async fn t110_silent_connections_take_nobodys_place() {
+async fn t110_idle_connections_take_no_place_of_others() {
     let (host, world, rules, sandbox) = plain(|it| {
         it.connections_total = 8;
         it.connections_per_workspace = 4;

@@ -49,7 +49,7 @@ async fn a_host_that_cannot_prove_who_it_is_gets_nothing() {
 }
 
 #[tokio::test]
-async fn a_host_that_does_not_speak_tls_is_said_so() {
+async fn a_host_without_tls_is_reported_as_such() {
     let host = Host::plain().await;
     let world = World::usual();
     let credentials = vec![credential("api.test", host.port())];

@@ -79,7 +79,7 @@ fn a_name_that_ships_cannot_be_taken() {
 }
 
 #[test]
-fn a_package_that_nobody_has_is_named_with_its_line() {
+fn an_unknown_package_is_named_with_its_line() {
     let world = World::new();
     let refused = refusal(&world, "six\n\nno-such-package-of-belljar\n");
     assert_eq!(trouble(&refused), (ResolutionFailure::Unknown, vec![3]));
@@ -87,7 +87,7 @@ fn a_package_that_nobody_has_is_named_with_its_line() {
 }
 
 #[test]
-fn a_version_that_nobody_has_is_named_with_its_line() {
+fn an_unknown_version_is_named_with_its_line() {
     assert_eq!(
         trouble(&refusal(&World::new(), "idna\nsix==99\n")),
         (ResolutionFailure::NoVersion, vec![2])
@@ -300,7 +300,7 @@ fn grow_old(directory: &Path, age: Duration) {
 }
 
 #[test]
-fn what_was_replaced_is_collected_once_nobody_uses_it() {
+fn a_replaced_build_is_removed_when_it_is_unused() {
     let world = World::without_uv();
     let environments = world.environments();
     let built = |description: &str| {
@@ -331,7 +331,7 @@ fn what_was_replaced_is_collected_once_nobody_uses_it() {
 
 /// A sandbox sees the directory of its environment, and can lock what it sees.
 #[test]
-fn nobody_can_hold_an_environment_from_inside() {
+fn a_sandbox_cannot_hold_the_lock_of_an_environment() {
     let world = World::without_uv();
     let directory = world.ensure(&world::bare()).unwrap().directory.clone();
     let inside = fs::File::open(&directory).unwrap();
@@ -419,7 +419,7 @@ fn one_whose_definition_cannot_be_read_any_more_can_be_removed() {
 }
 
 #[test]
-fn whoever_looks_is_not_taken_for_a_builder() {
+fn a_reader_is_not_taken_for_a_builder() {
     let world = World::without_uv();
     let environments = world.environments();
     let prepared = environments.prepare(&order(""), &mut |_| ()).unwrap();
