@@ -128,5 +128,5 @@ async fn a_request_that_a_model_wrote_is_no_ground_either() {
     let done = say_to(scene.owner(), &agent, "What is the total?").await;
     assert_eq!(done["status"], "failed", "{done}");
     assert!(!text(&done["answer"]).contains("4711"), "{done}");
-    assert!(scene.told(4).contains("nothing was computed"), "{}", scene.told(4));
+    assert!(scene.messages(4).contains("nothing was computed"), "{}", scene.messages(4));
 }

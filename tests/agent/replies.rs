@@ -1,4 +1,4 @@
-//! Replies that are not good for what they are sent for: refused, and nothing runs.
+//! Replies to actions of an agent that are outdated, repeated, or of another principal: refused, and nothing runs.
 
 use crate::confirmations::{book, booking, ran, replies, reply};
 use crate::harness::wait;
@@ -143,8 +143,8 @@ async fn what_was_decided_elsewhere_needs_no_reply_and_takes_none() {
     boss.post(&at(1), json!({"decision": "deny", "reason": "no wine"})).await;
     let done = chat(scene.owner(), &agent, alone).await;
     assert_eq!(done["answer"], "The table is booked.", "{done}");
-    let told = scene.told(1);
-    assert!(told.contains("booked a table") && told.contains("no wine"), "{told}");
+    let messages = scene.messages(1);
+    assert!(messages.contains("booked a table") && messages.contains("no wine"), "{messages}");
     assert_eq!(ran(scene.owner()).await, 1);
 }
 
@@ -167,9 +167,9 @@ async fn a_question_that_has_grown_old_is_told_as_not_answered_and_no_retry_runs
     let done = chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
     assert_eq!(done["answer"], "Nobody has answered.", "{done}");
     assert!(
-        scene.told(1).contains("approval.expired: the approval has expired"),
+        scene.messages(1).contains("approval.expired: the approval has expired"),
         "{}",
-        scene.told(1)
+        scene.messages(1)
     );
     let (status, problem) = refused(&scene, &agent, reply(&asked, "ALLOW")).await;
     assert_eq!((status, &problem["errors"][0]["path"]), (400, &json!("/cursor")), "{problem}");

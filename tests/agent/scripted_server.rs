@@ -52,7 +52,7 @@ impl Scene {
     }
 
     /// Everything that stands in one of these requests.
-    pub(crate) fn told(&self, request: usize) -> String {
+    pub(crate) fn messages(&self, request: usize) -> String {
         texts(&self.asked()[request])
     }
 

@@ -1,4 +1,4 @@
-//! The shape of the workspace, held by tests and not by reviewers.
+//! The structure of the workspace, enforced by tests.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! T29 to T32: names that are given from outside, and what code leaves for the collector to find.
+//! T29 to T32: file names that callers give, and files of a sandbox that the collector must not follow.
 
 use crate::fixtures::{engine, said, still_serves, with_prelude};
 use crate::harness;

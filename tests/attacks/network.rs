@@ -189,8 +189,8 @@ print(_socket.socket().connect_ex(('127.0.0.1', 3128)) == 0)";
     for grants in brought.clone() {
         let command = harness::command("bare", &with_prelude(code));
         let command = Command { session: Some(session), grants, ..command };
-        let refused = engine.admit(command).await.unwrap_err();
-        assert_eq!(refused.code.to_string(), "args.invalid");
+        let error = engine.admit(command).await.unwrap_err();
+        assert_eq!(error.code.to_string(), "args.invalid");
     }
     let command = harness::command("bare", &with_prelude(code));
     let bare = Command { session: Some(session), ..command };

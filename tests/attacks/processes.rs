@@ -1,4 +1,4 @@
-//! T08 where an environment has no processes: the guide in the kernel is polite, the filter holds.
+//! T08 in an environment without processes: the runner gives guidance, the filter enforces it.
 
 use crate::fixtures::{engine, said, still_serves, with_prelude};
 use crate::harness;

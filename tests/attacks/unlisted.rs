@@ -197,7 +197,7 @@ if killer == 0:
     os._exit(0)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print(sorted(set(tried)), [os.WTERMSIG(os.waitpid(pid, 0)[1]) for pid in children], open('/proc/1/status').readline().split())";
-    // Whoever kills everybody kills his own, this interpreter too unless it looks away in time.
+    // Killing all processes kills this interpreter too, unless it ignores the signal in time.
     let attack = attack
         .replace("children = []", "signal.signal(signal.SIGTERM, signal.SIG_IGN); children = []")
         .replace(
@@ -212,7 +212,7 @@ print(sorted(set(tried)), [os.WTERMSIG(os.waitpid(pid, 0)[1]) for pid in childre
     still_serves(&engine).await;
 }
 
-/// The kernel gives whoever has a socket a descriptor of the process at its other end.
+/// Linux gives the holder of a socket a descriptor of the process at its other end.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_supervisor_is_out_of_reach() {
     let engine = engine();

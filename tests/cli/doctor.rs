@@ -1,4 +1,4 @@
-//! `belljar doctor` on a machine that has what is needed.
+//! `belljar doctor` on a machine that supports all isolation layers.
 
 use crate::harness::{self, belljar, stderr, stdout};
 use serde_json::Value;

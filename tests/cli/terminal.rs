@@ -1,4 +1,4 @@
-//! What somebody at a real terminal sees.
+//! What a user sees at a real terminal.
 
 use crate::{harness, helper};
 use harness::{binary, stderr, stdout};

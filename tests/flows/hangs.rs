@@ -1,5 +1,5 @@
-//! T80, T83 and T84: a sandbox that is slow to end, a zygote that hangs and a warden that hangs cost
-//! those who use them a bounded time, and nobody else anything.
+//! T80, T83 and T84: a sandbox that ends slowly, a zygote that hangs and a warden that hangs delay their own
+//! executions for a bounded time, and no others.
 
 use crate::harness::{
     self, descendants_of, error_code, has_ended, open, parent_of, printed, run_in, wait,

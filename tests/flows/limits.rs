@@ -332,8 +332,8 @@ async fn t23_an_input_file_that_does_not_fit_is_refused() {
     let file = engine::InputFile { name: "big".into(), content: vec![0; 5 << 20].into() };
     let limits = disk(4 * MIB, 100);
     let command = Command { files: vec![file], limits, ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "disk.exceeded");
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "disk.exceeded");
 }
 
 // T24
@@ -668,8 +668,8 @@ async fn t87_a_limit_holds_between_two_executions() {
         })
     };
     assert!(harness::soon(Duration::from_secs(40), || !runs()), "the process was not ended");
-    let told = run_in(&engine, session, "print(1)").await;
-    assert_eq!(error_code(&told), "sandbox.crashed", "{told:?}");
+    let execution = run_in(&engine, session, "print(1)").await;
+    assert_eq!(error_code(&execution), "sandbox.crashed", "{execution:?}");
     assert_eq!(out(&run_in(&engine, session, "print('state' in globals())").await), "False\n");
 }
 
@@ -689,8 +689,8 @@ async fn a_limit_of_zero_and_one_over_the_operators_cap_are_refused() {
         LimitsRequest { disk_inodes: Some(u64::MAX), ..none() },
     ] {
         let command = Command { limits, ..harness::command("bare", "1") };
-        let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-        assert_eq!(refused.code.to_string(), "args.invalid", "{limits:?}");
+        let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+        assert_eq!(error.code.to_string(), "args.invalid", "{limits:?}");
     }
 }
 
@@ -725,8 +725,8 @@ async fn a_session_has_the_limits_it_was_opened_with_and_an_execution_may_lower_
     );
     let limits = LimitsRequest { disk_bytes: Some(MIB), ..none() };
     let command = Command { session: Some(session), limits, ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "args.invalid");
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "args.invalid");
 }
 
 // T200

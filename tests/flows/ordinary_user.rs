@@ -1,5 +1,5 @@
-//! Root is not needed. When the tests run as root, the same binary is run as somebody else, with
-//! a data directory of his own; when they do not, all the other tests show it already.
+//! Belljar works without root. If the tests run as root, these start the same binary as an ordinary user with its
+//! own data directory; otherwise all other tests show it already.
 
 use crate::harness::{self, cgroups_of, stderr, stdout};
 use std::io::{BufRead, BufReader};

@@ -1,8 +1,8 @@
-//! Ordinary Python simply works: what plain `python3` prints, the jar prints.
+//! Ordinary Python works: code prints in a sandbox what it prints with plain `python3`.
 //!
-//! `corpus/standard` holds scripts that need the standard library only. Each is run by the
-//! host's own Python and in the jar, and both must print the same and exit alike. The scripts of
-//! `corpus/packages` stand beside the text that they print.
+//! `corpus/standard` has scripts that need the standard library only. Each runs with the host's own Python and in a
+//! sandbox, and both must print the same and have the same exit status. The scripts of `corpus/packages` are beside
+//! the text that they print.
 
 use crate::harness::{self, error_code, open, printed, run_in};
 use engine::{Code, Command, DiscoveredPythons, Engine, EntryPoint, HostSettings, discover};

@@ -224,8 +224,8 @@ async fn a_second_execution_at_the_same_time_is_told_that_the_session_is_busy() 
     let running =
         begin(&engine, session, "import time\ntime.sleep(60)", LimitsRequest::default()).await;
     let command = Command { session: Some(session), ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!((refused.code.to_string().as_str(), refused.retryable), ("session.busy", true));
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!((error.code.to_string().as_str(), error.retryable), ("session.busy", true));
     assert_eq!(engine.reset(session).await.unwrap_err().code.to_string(), "session.busy");
     assert!(engine.list()[0].busy);
     engine.interrupt(session).unwrap();
@@ -238,8 +238,8 @@ async fn a_closed_session_is_not_found() {
     let (engine, session) = started().await;
     engine.close(session).await.unwrap();
     let command = Command { session: Some(session), ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "session.not_found");
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "session.not_found");
     assert_eq!(engine.close(session).await.unwrap_err().code.to_string(), "session.not_found");
     assert!(engine.list().is_empty());
 }
@@ -271,8 +271,8 @@ async fn a_file_that_is_refused_leaves_the_session_as_it_was() {
     run_in(&engine, session, "kept = 1").await;
     let files = vec![InputFile { name: "../out".into(), content: Vec::new().into() }];
     let command = Command { session: Some(session), files, ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "file.unsupported");
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "file.unsupported");
     assert_eq!(out(&run_in(&engine, session, "print(kept)").await), "1\n");
 }
 
@@ -363,8 +363,8 @@ async fn an_idle_session_expires_with_all_its_processes() {
     let (engine, session) = expiring(expiry, "600.41").await;
     assert!(soon(Duration::from_secs(3), || engine.list().is_empty() && sleepers("600.41") == 0));
     let command = Command { session: Some(session), ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "session.expired");
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "session.expired");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -393,8 +393,8 @@ async fn one_session_more_than_there_is_room_for_is_refused_at_once() {
     let engine = Engine::start(Config { sandboxes_max: 2, ..harness::config() });
     let first = open(&engine, "bare").await;
     open(&engine, "bare").await;
-    let refused = engine.run(harness::command("bare", "1"), &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "capacity.exhausted");
+    let error = engine.run(harness::command("bare", "1"), &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "capacity.exhausted");
     engine.close(first).await.unwrap();
     assert_eq!(out(&harness::run(&engine, "print(1)").await), "1\n");
 }
@@ -416,12 +416,12 @@ async fn a_session_has_the_id_and_the_expiry_that_its_owner_asks_for() {
     let longer = engine.set_expiry(opened.id, longer).unwrap();
     assert_eq!((longer.expires_at.unwrap() - longer.last_used_at).num_seconds(), 60);
     let too_long = ExpiryRequest { idle: Some(Duration::from_secs(61)), absolute: None };
-    for refused in [
+    for error in [
         engine.set_expiry(opened.id, too_long).unwrap_err(),
         engine.open(NewSession { expiry: too_long, ..NewSession::new("bare") }).await.unwrap_err(),
         engine.open(request).await.unwrap_err(),
     ] {
-        assert_eq!(refused.code.to_string(), "args.invalid");
+        assert_eq!(error.code.to_string(), "args.invalid");
     }
     assert_eq!(engine.list().len(), 1);
 }
@@ -451,8 +451,8 @@ async fn a_subscriber_is_notified_of_expired_sessions_and_of_no_others() {
     ] {
         let session = open(&engine, "bare").await;
         engine.set_expiry(session, expiry).unwrap();
-        let told = tokio::time::timeout(Duration::from_secs(5), ended.recv()).await.unwrap();
-        assert_eq!(told, Some(SessionEnded { id: session, reason }));
+        let expired = tokio::time::timeout(Duration::from_secs(5), ended.recv()).await.unwrap();
+        assert_eq!(expired, Some(SessionEnded { id: session, reason }));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Pages of `docs/reference` that are made from the program, and may not differ from it.
+//! Pages of `docs/reference` that are generated from the program, and must not differ from it.
 
 use std::fs;
 use std::path::Path;

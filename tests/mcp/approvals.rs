@@ -1,5 +1,5 @@
-//! A tool, or code, that a person is asked about first: through the client where it can, and nothing
-//! runs before the answer.
+//! Tools and code that need an approval: through the client if it supports elicitation, and nothing runs before
+//! the decision.
 
 use crate::harness::wait;
 use crate::test_server::{Api, World};
@@ -83,8 +83,8 @@ async fn a_client_that_cannot_ask_and_a_service_are_told_where_to_answer() {
     let world = world().await;
     let link = |result: &Value| {
         assert_eq!(result["isError"], true, "{result}");
-        let told = result["content"][0]["text"].as_str().unwrap().to_owned();
-        assert!(told.contains("approval.required") && told.contains("/v1/approvals/"), "{told}");
+        let text = result["content"][0]["text"].as_str().unwrap().to_owned();
+        assert!(text.contains("approval.required") && text.contains("/v1/approvals/"), "{text}");
     };
     link(&called(&world.owner, "danger", json!({"what": "it"})).await);
     // A service has nobody to ask, whatever its client says.

@@ -1,4 +1,4 @@
-//! Code that a model writes for a client, where a person is asked about code first.
+//! `code_execution` over MCP, in a workspace where submitted code needs an approval.
 
 use crate::approvals::{can_ask, ran};
 use crate::harness::{wait, wait_blocking};
@@ -33,7 +33,7 @@ fn wish() -> Value {
     json!({"name": "code_execution", "arguments": {"request": "Count."}})
 }
 
-/// A client of the older era, with an engine of its own that asks about code.
+/// A client of the legacy revision, with an engine of its own that asks about code.
 fn older(model: &str, capabilities: &Value) -> Stdio {
     let mut client = Stdio::silent(&["--permission", "ask", "--model", model], &[]);
     client.request("initialize", hello(capabilities));

@@ -122,7 +122,7 @@ async fn the_skills_that_ship_are_prompts_and_resources() {
 async fn a_change_of_the_list_is_announced_to_a_client_of_the_legacy_revision() {
     let world = World::start().await;
     let (url, key) = (world.address().to_owned(), world.owner.key.clone());
-    let (ready, told) = std::sync::mpsc::channel();
+    let (ready, listening) = std::sync::mpsc::channel();
     let client = tokio::task::spawn_blocking(move || {
         let variables = [("BELLJAR_URL", url.as_str()), ("BELLJAR_API_KEY", key.as_str())];
         let mut client = Stdio::with(&[], &variables);
@@ -130,7 +130,7 @@ async fn a_change_of_the_list_is_announced_to_a_client_of_the_legacy_revision() 
         ready.send(()).unwrap();
         client.receive()
     });
-    told.recv().unwrap();
+    listening.recv().unwrap();
     // The stream on which the server speaks by itself is opened beside the first requests.
     let mut number = 0;
     wait::until("a change is announced", async || {

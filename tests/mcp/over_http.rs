@@ -1,4 +1,4 @@
-//! `/mcp`: the same key, the same host and origin, and nothing for whoever has none.
+//! `/mcp`: the same keys, Host and Origin checks as the REST API, and nothing without a key.
 
 use crate::harness::wait;
 use crate::test_server::{Api, World};
@@ -83,7 +83,7 @@ async fn t48_a_disconnect_ends_the_run() {
     assert_eq!(last["status"], "cancelled", "{last}");
 }
 
-/// A client of the older era; tells its session.
+/// A client of the legacy revision; tells its session.
 pub(crate) async fn initialized(api: &Api, capabilities: &Value) -> String {
     let body =
         json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(capabilities)});
@@ -91,8 +91,8 @@ pub(crate) async fn initialized(api: &Api, capabilities: &Value) -> String {
     assert_eq!(answer.status(), 200);
     let session = answer.headers()["mcp-session-id"].to_str().unwrap().to_owned();
     answer.bytes().await.unwrap();
-    let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-    assert_eq!(older(api, Some(&session), &told).await.status(), 202);
+    let notification = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(older(api, Some(&session), &notification).await.status(), 202);
     session
 }
 

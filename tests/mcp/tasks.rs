@@ -1,4 +1,4 @@
-//! Runs that outlast a request, for clients that can come back.
+//! Tasks: runs that take longer than a request, for clients that support tasks.
 
 use crate::harness::wait;
 use crate::test_server::World;

@@ -1,5 +1,5 @@
-//! Questions that meet trouble: somebody leaves, the volume has no room, the session is busy, the
-//! server is killed. Whatever happens, a call that waits has an end, and runs once or not at all.
+//! Approvals in adverse conditions: clients disconnect, the disk of the database is full, the session is busy, the
+//! server is killed. A waiting call always ends, and runs once or not at all.
 
 use crate::approvals::{Scene, approval_of, asking_tool};
 use crate::harness::wait;
@@ -55,11 +55,11 @@ fn cancel_of(record: &Value) -> String {
 
 /// Reads a stream until it has told this.
 async fn hears(stream: &mut Response, text: &str) {
-    let mut told = String::new();
+    let mut received = String::new();
     let hearing = async {
-        while !told.contains(text) {
+        while !received.contains(text) {
             let piece = stream.chunk().await.unwrap().unwrap();
-            told.push_str(&String::from_utf8_lossy(&piece));
+            received.push_str(&String::from_utf8_lossy(&piece));
         }
     };
     let heard = tokio::time::timeout(Duration::from_secs(10), hearing).await;
@@ -105,8 +105,8 @@ async fn the_end_of_a_question_is_kept_whole_or_not_at_all() {
     ] {
         let record = scene.ask(json!({})).await;
         cannot_become(&scene.world, status);
-        let refused = api.refused("POST", &path_of(&record), body.clone()).await;
-        assert_eq!(refused, (503, "database.unavailable".to_owned()));
+        let error = api.refused("POST", &path_of(&record), body.clone()).await;
+        assert_eq!(error, (503, "database.unavailable".to_owned()));
         assert_eq!(owner.get(&approval_of(&record)).await["state"], "pending");
         can_again(&scene.world);
         assert!(api.call("POST", &path_of(&record), body).await.0 < 300);
@@ -232,8 +232,8 @@ async fn all_listeners_get_the_end_of_an_approval() {
                 let listen = scene.agent.request(Method::GET, &path);
                 tokio::spawn(async move {
                     wait::any_moment(Duration::from_micros(number * 500)).await;
-                    let told = events(listen.send().await.unwrap()).await;
-                    told.last().unwrap().2["status"].clone()
+                    let received = events(listen.send().await.unwrap()).await;
+                    received.last().unwrap().2["status"].clone()
                 })
             })
             .collect();

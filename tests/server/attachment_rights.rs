@@ -295,9 +295,9 @@ async fn t151_an_explanation_does_not_tell_whether_a_hidden_id_exists() {
         (id(&hidden), format!("agent=HIDDEN&tool={}", id(&of_ann))),
     ] {
         let nowhere = "0198c0de-0000-7000-8000-00000000beef";
-        let told = explained(&query, &there).await;
-        assert_eq!(told, explained(&query, nowhere).await, "{query}");
-        assert_eq!(told.0, 404, "{query}: {told:?}");
+        let explanation = explained(&query, &there).await;
+        assert_eq!(explanation, explained(&query, nowhere).await, "{query}");
+        assert_eq!(explanation.0, 404, "{query}: {explanation:?}");
     }
     // Whoever may not ask about others does not learn who is there, either.
     for who in [&ann.id, NOTHING] {
@@ -305,8 +305,8 @@ async fn t151_an_explanation_does_not_tell_whether_a_hidden_id_exists() {
         refused(&bob, "GET", &path, None, FORBIDDEN).await;
     }
     // The harmless twins: whoever sees it is told, and an owner learns that nobody is there.
-    let told = bob.get(&format!("/v1/explain?agent={}", id(&seen))).await;
-    assert_eq!(told["allowed"], true, "{told}");
+    let explanation = bob.get(&format!("/v1/explain?agent={}", id(&seen))).await;
+    assert_eq!(explanation["allowed"], true, "{explanation}");
     let path = format!("/v1/explain?agent={}&principal={NOTHING}", id(&seen));
     refused(&ann, "GET", &path, None, NOT_THERE).await;
 }

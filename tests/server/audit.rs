@@ -1,4 +1,4 @@
-//! The audit log cannot be changed unnoticed, also by whoever has the disk.
+//! The audit log cannot be changed unnoticed, also by a user with write access to the disk.
 
 use crate::harness;
 use crate::test_server::World;
@@ -56,14 +56,14 @@ async fn an_entry_that_was_changed_removed_or_cut_off_is_named() {
         ("DELETE FROM audit WHERE sequence = 4", "entry 4 is missing"),
         ("DELETE FROM audit WHERE sequence = 5", "entry 5 is missing"),
     ];
-    for (sql, told) in changes {
+    for (sql, expected) in changes {
         let world = world().await;
         assert_eq!(verify(&world).status.code(), Some(0));
         tamper(&world, sql);
         let broken = verify(&world);
         assert_eq!(broken.status.code(), Some(1));
         let said = harness::stderr(&broken);
-        assert!(said.contains("the audit log is broken") && said.contains(told), "{said}");
+        assert!(said.contains("the audit log is broken") && said.contains(expected), "{said}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! T68, T69, T71: what a sandbox writes on its control channel, and what its neighbours notice.
+//! T68, T69, T71: floods on the control channel of a sandbox do not delay other sandboxes.
 
 use crate::harness::{cpu_ticks_below, wait};
 use crate::test_server::{Api, World};

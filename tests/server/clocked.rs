@@ -1,5 +1,5 @@
-//! What ends by itself: keys, questions, sessions, records and bounds on requests. The server is in this process
-//! and is handed a clock that goes on only when a test says so.
+//! Expiry of keys, approvals, sessions, records and rate limits. The server runs in this process with a manual
+//! clock.
 
 use crate::approvals::{approval_of, asking_tool_of, settled};
 use crate::harness::{self, wait};
@@ -90,8 +90,8 @@ async fn an_undecided_approval_expires_and_ends_its_call() {
     assert_eq!(server.owner.call("POST", &approval_of(&early), allow()).await.0, 200);
     assert_eq!(settled(&agent, &early).await["status"], "succeeded");
     server.clock.advance(SECOND);
-    let refused = server.owner.refused("POST", &approval_of(&late), allow()).await;
-    assert_eq!(refused, (410, "approval.expired".into()));
+    let error = server.owner.refused("POST", &approval_of(&late), allow()).await;
+    assert_eq!(error, (410, "approval.expired".into()));
     // The server looks for such questions every half minute.
     server.clock.advance(60 * SECOND);
     let ended = settled(&agent, &late).await;

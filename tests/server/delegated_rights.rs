@@ -200,8 +200,8 @@ async fn t93_what_an_editor_writes_has_the_rights_of_the_owner_when_the_owner_co
     let other = format!("{}# steered\n", specification(PAYROLL, "[]"));
     assert_eq!(editor.call("PUT", &path, Some(json!({"specification": other}))).await.0, 200);
     assert_eq!(reads(&editor, &theirs).await, "grant.missing");
-    let told = owner.get(&format!("/v1/explain?agent={}", id(&theirs))).await;
-    assert_eq!(told["allowed"], false, "{told}");
+    let explanation = owner.get(&format!("/v1/explain?agent={}", id(&theirs))).await;
+    assert_eq!(explanation["allowed"], false, "{explanation}");
     let stale = json!({"updated_at": read_at});
     refused(owner, "POST", &format!("{path}/confirm"), Some(stale), IN_USE).await;
     let now = json!({"updated_at": owner.get(&path).await["updated_at"]});
@@ -256,8 +256,8 @@ async fn t94_a_makers_tool_has_no_secret_of_its_callers_that_the_maker_may_not_u
     grant(owner, &maker.id, "USAGE", &on("integration", &all)).await;
     let tool = peek(&maker, "peek", "all").await;
     assert_eq!(seen(owner, &tool).await, "none", "whoever wrote it may not use the secret");
-    let told = owner.get(&format!("/v1/explain?tool={}", id(&tool))).await;
-    assert_eq!(told["secrets"], json!([]), "{told}");
+    let explanation = owner.get(&format!("/v1/explain?tool={}", id(&tool))).await;
+    assert_eq!(explanation["secrets"], json!([]), "{explanation}");
     // Nor in a session that has it.
     let session = owner.post("/v1/sessions", json!({"integrations": ["all"]})).await;
     let call = json!({"arguments": {}, "sandbox_id": session["sandbox_id"]});
@@ -288,22 +288,22 @@ async fn t95_a_secret_or_a_tool_that_is_handed_over_gains_nothing_by_it() {
     let header = json!({"header": {"host": "collect.example", "name": "X-Key", "env": "COLLECT"}});
     let new = json!({"name": "collect", "value": "some-key-of-theirs", "inject": header});
     let secret = maker.post("/v1/secrets", new).await;
-    let told = "import os\n'COLLECT' in os.environ";
-    assert_eq!(owner.execute(told).await["value"], false);
+    let code = "import os\n'COLLECT' in os.environ";
+    assert_eq!(owner.execute(code).await["value"], false);
     let object = on("secret", &secret);
     let give = json!({"principal": boss, "privilege": "OWNERSHIP", "object": object});
     refused(&maker, "POST", "/v1/grants", Some(give), FORBIDDEN).await;
     accept(owner, &offer(&maker, &boss, &object).await).await;
     assert_eq!(owner.get(&at("secrets", &secret)).await["owner"], boss);
-    assert_eq!(owner.execute(told).await["value"], false, "its owner has not set it");
+    assert_eq!(owner.execute(code).await["value"], false, "its owner has not set it");
     let comment = Some(json!({"comment": "theirs"}));
     assert_eq!(owner.call("PATCH", &at("secrets", &secret), comment).await.0, 200);
-    assert_eq!(owner.execute(told).await["value"], false, "nor by a comment");
+    assert_eq!(owner.execute(code).await["value"], false, "nor by a comment");
     // The harmless twin: the new owner sets it.
     let value = Some(json!({"value": "some-key-of-ours"}));
     let path = format!("{}/value", at("secrets", &secret));
     assert_eq!(owner.call("PUT", &path, value).await.0, 200);
-    assert_eq!(owner.execute(told).await["value"], true);
+    assert_eq!(owner.execute(code).await["value"], true);
 
     // A tool leaves by what its author may leave by, whoever owns it.
     let (_, way) = integration(owner, "way", json!("none")).await;
@@ -523,11 +523,11 @@ async fn t168_a_maker_neither_pins_nor_finds_what_they_cannot_see() {
     let own = at("agents", &plain);
     // The same answer, but for the name that they wrote themselves.
     let same = async |method: &str, path: &str, hidden: Value, unknown: Value| {
-        let (status, told) = eve.call(method, path, Some(hidden)).await;
+        let (status, response) = eve.call(method, path, Some(hidden)).await;
         let (of_unknown, twin) = eve.call(method, path, Some(unknown)).await;
-        assert!(status == of_unknown && [400, 422].contains(&status), "{told}");
-        let told = told.to_string().replace("payroll", "nothing").replace("way", "nothing");
-        assert_eq!(told, twin.to_string());
+        assert!(status == of_unknown && [400, 422].contains(&status), "{response}");
+        let response = response.to_string().replace("payroll", "nothing").replace("way", "nothing");
+        assert_eq!(response, twin.to_string());
     };
     for (method, path) in [("POST", "/v1/agents"), ("PUT", own.as_str())] {
         same(method, path, agent(embedded("way")), agent(embedded("nothing"))).await;

@@ -33,22 +33,22 @@ async fn a_stream_tells_everything_in_order_and_can_be_taken_up_again() {
         .send()
         .await
         .unwrap();
-    let told = events(response).await;
-    let names: Vec<&str> = told.iter().map(|(_, name, _)| name.as_str()).collect();
+    let received = events(response).await;
+    let names: Vec<&str> = received.iter().map(|(_, name, _)| name.as_str()).collect();
     assert_eq!(names, ["status", "output", "output", "result", "file", "end"]);
-    let numbers: Vec<u64> = told.iter().map(|(number, ..)| *number).collect();
+    let numbers: Vec<u64> = received.iter().map(|(number, ..)| *number).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
-    assert_eq!(told[5].2["status"], "succeeded");
+    assert_eq!(received[5].2["status"], "succeeded");
     // Whoever hears of a file can have it.
-    let file = world.owner.request(Method::GET, told[4].2["url"].as_str().unwrap());
+    let file = world.owner.request(Method::GET, received[4].2["url"].as_str().unwrap());
     assert_eq!(file.send().await.unwrap().text().await.unwrap(), "1");
 
     let id = world.owner.get("/v1/executions").await["items"][0]["id"].clone();
     let path = format!("/v1/executions/{}/events", id.as_str().unwrap());
     let all = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
-    assert_eq!(all, told);
+    assert_eq!(all, received);
     let rest = world.owner.request(Method::GET, &path).header("last-event-id", "4");
-    assert_eq!(events(rest.send().await.unwrap()).await, told[4..]);
+    assert_eq!(events(rest.send().await.unwrap()).await, received[4..]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,8 +70,8 @@ async fn an_asynchronous_run_is_answered_at_once_and_followed_later() {
     let record: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     assert_eq!(record["status"], "running");
     let stream = world.owner.request(Method::GET, &format!("{place}/events")).send().await.unwrap();
-    let told = events(stream).await;
-    assert_eq!(told.last().unwrap().2["status"], "succeeded");
+    let received = events(stream).await;
+    assert_eq!(received.last().unwrap().2["status"], "succeeded");
     assert_eq!(printed(&world.owner.get(&place).await), "done\n");
 }
 
@@ -171,8 +171,8 @@ async fn charts_and_files_can_be_had_after_the_sandbox_is_gone() {
     }
     assert_ne!(contents["plot_0.png"], contents["plot_2.png"]);
     let stranger = world.api("");
-    let refused = stranger.refused("GET", files[0]["url"].as_str().unwrap(), None).await;
-    assert_eq!(refused, (401, "auth.missing".into()));
+    let error = stranger.refused("GET", files[0]["url"].as_str().unwrap(), None).await;
+    assert_eq!(error, (401, "auth.missing".into()));
 }
 
 /// Of the files of a record, those that were kept.
@@ -206,22 +206,22 @@ async fn many_who_leave_files_at_once_keep_no_more_than_the_workspace_may() {
 async fn of_files_that_cannot_all_be_kept_no_bytes_are_left() {
     let world = World::start().await;
     // Some of the directories in which bytes are kept cannot be made.
-    for shelf in 0..16 {
-        let path = world.data.path().join(format!("db/files/{:02x}", shelf * 16));
+    for number in 0..16 {
+        let path = world.data.path().join(format!("db/files/{:02x}", number * 16));
         std::fs::write(path, "").unwrap();
     }
     let code = "for n in range(60): open(f'{n}.txt', 'w').write('x')";
     let (mut refused, mut files) = (0, 0);
     for _ in 0..5 {
-        let (status, told) =
+        let (status, response) =
             world.owner.call("POST", "/v1/execute", Some(json!({"code": code}))).await;
         match status {
-            200 => files += kept(&told),
+            200 => files += kept(&response),
             _ => {
                 assert_eq!(
-                    (status, &told["code"]),
+                    (status, &response["code"]),
                     (500, &json!("execution.interrupted")),
-                    "{told}"
+                    "{response}"
                 );
                 refused += 1;
             }

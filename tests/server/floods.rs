@@ -1,4 +1,5 @@
-//! Clients that send too much, too many or never enough: they are refused with a reason, and nobody else waits.
+//! Floods of requests: clients that send too much, too many or never enough are refused with a reason, and delay
+//! no other client.
 
 use crate::harness::wait;
 use crate::raw::{Answer, Kept, authority, connect, frame, request, send};
@@ -305,9 +306,9 @@ async fn t116_floods_of_http2_end_their_connection_and_delay_no_other_client() {
         let sending = tokio::spawn(async move {
             // It is over when the server closes, or when it takes no more.
             let _ = tokio::time::timeout(Duration::from_secs(15), stream.write_all(&flood)).await;
-            let mut told = Vec::new();
+            let mut received = Vec::new();
             let ended =
-                tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut told));
+                tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut received));
             ended.await.is_ok()
         });
         let slowest = slowest(&world.owner).await;
@@ -320,14 +321,14 @@ async fn t116_floods_of_http2_end_their_connection_and_delay_no_other_client() {
     let mut stream = connect(world.address()).await;
     let once = [begin, frame(HEADERS, 5, 1, &packed(&host))].concat();
     stream.write_all(&once).await.unwrap();
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let began = Instant::now();
-    while !told.windows(2).any(|two| two == b"ok") {
-        assert!(began.elapsed() < SOON, "{:?}", String::from_utf8_lossy(&told));
+    while !received.windows(2).any(|two| two == b"ok") {
+        assert!(began.elapsed() < SOON, "{:?}", String::from_utf8_lossy(&received));
         let mut piece = [0; 4096];
         let size = tokio::time::timeout(SOON, stream.read(&mut piece)).await.unwrap().unwrap();
-        assert_ne!(size, 0, "{:?}", String::from_utf8_lossy(&told));
-        told.extend_from_slice(&piece[..size]);
+        assert_ne!(size, 0, "{:?}", String::from_utf8_lossy(&received));
+        received.extend_from_slice(&piece[..size]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who is known, by which key, and what they may do.
+//! Principals, keys, roles and grants: who is authenticated, and what they may do.
 
 use crate::principals::{
     FORBIDDEN, ME, NOT_THERE, NOTHING, OWNER_NEEDED, Person, Problem, UNKNOWN, change, grant, id,
@@ -28,8 +28,8 @@ async fn a_new_principal_may_do_nothing_until_it_is_granted() {
     let ann = Person::new(&world, "ann").await;
     assert_eq!(ann.get(ME).await["name"], "ann");
     let body = Some(json!({"code": "1"}));
-    let told = refused(&ann, "POST", "/v1/execute", body, FORBIDDEN).await;
-    assert!(told.contains("USAGE on the workspace"), "{told}");
+    let problem = refused(&ann, "POST", "/v1/execute", body, FORBIDDEN).await;
+    assert!(problem.contains("USAGE on the workspace"), "{problem}");
     grant(&world.owner, &ann.id, "USAGE", &workspace(&world.owner).await).await;
     assert_eq!(run(&ann).await, Ok(()));
 }
@@ -526,16 +526,16 @@ async fn t126_a_key_without_grants_writes_only_so_much_into_the_audit_log() {
             0 => ("/v1/preferences", "PUT", json!({})),
             _ => ("/v1/keys", "POST", json!({"name": "k"})),
         };
-        let (status, told) = nobody.call(method, path, Some(body)).await;
+        let (status, response) = nobody.call(method, path, Some(body)).await;
         match status {
             200 | 201 => done += 1,
             429 => {
-                assert_eq!(told["code"], "rate.exceeded", "{told}");
+                assert_eq!(response["code"], "rate.exceeded", "{response}");
                 refused += 1;
             }
-            _ => panic!("{told}"),
+            _ => panic!("{response}"),
         }
-        if let Some(id) = told["id"].as_str() {
+        if let Some(id) = response["id"].as_str() {
             assert_eq!(nobody.call("DELETE", &format!("/v1/keys/{id}"), None).await.0, 204);
         }
     }

@@ -1,4 +1,4 @@
-//! Much output: what it costs the server, how it is kept and read, and what operators allow.
+//! Large output: its cost for the server, how it is stored and read, and the limits of the operator.
 
 use crate::harness::wait;
 use crate::raw::{authority, connect, frame};

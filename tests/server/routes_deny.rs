@@ -1,5 +1,5 @@
-//! Every route, as the server itself lists them: closed without a key, closed to whoever was
-//! granted nothing, and blind to other workspaces.
+//! Every route that the server lists: closed without a key, closed to principals without grants, and blind to other
+//! workspaces.
 
 use crate::document::{Document, Fill, Operation, Request, Slot, Things};
 use crate::harness::wait;
@@ -192,7 +192,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     owner.call("POST", &format!("/v1/agents/{agent}/tools/{tool}"), None).await;
     let waiting = owner.post(&format!("/v1/tools/{tool}/call"), json!({"arguments": {}})).await;
     let document = upload(world, owner).await;
-    let volume = id(&owner.post("/v1/volumes", json!({"name": "shelf"})).await);
+    let volume = id(&owner.post("/v1/volumes", json!({"name": "notes"})).await);
     let at = format!("/v1/volumes/{volume}/files/note.txt");
     let kept = owner.request(reqwest::Method::PUT, &at).body("a note").send().await.unwrap();
     assert_eq!(kept.status(), 201);
@@ -274,13 +274,13 @@ pub(crate) async fn seen(
         }
         let answer = send(owner, "GET", &request).await;
         let status = answer.status().as_u16();
-        seen.insert(operation.id, (status, told(&answer.bytes().await.unwrap())));
+        seen.insert(operation.id, (status, without_expiry(&answer.bytes().await.unwrap())));
     }
     seen
 }
 
-/// Without when a session will be closed: looking at its files here is using it.
-fn told(body: &[u8]) -> String {
+/// Without the time when a session will be closed: reading its files here counts as use.
+fn without_expiry(body: &[u8]) -> String {
     fn forget(value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -342,11 +342,11 @@ async fn every_place(
         }
         let answer = send(who, &operation.method, &request).await;
         let body = request.body.map(|(_, body)| String::from_utf8(body).unwrap());
-        let told = format!("{} {} {body:?}", operation.method, request.path);
+        let context = format!("{} {} {body:?}", operation.method, request.path);
         match (slot, answer.status().as_u16()) {
             (_, 404) => {}
-            (Slot::Query, 200) => assert_eq!(items(answer).await, Vec::<Value>::new(), "{told}"),
-            (_, status) => panic!("{told}: {status} {}", answer.text().await.unwrap()),
+            (Slot::Query, 200) => assert_eq!(items(answer).await, Vec::<Value>::new(), "{context}"),
+            (_, status) => panic!("{context}: {status} {}", answer.text().await.unwrap()),
         }
     }
     0

@@ -1,4 +1,4 @@
-//! Clients that take their time: they are cut off, and nobody else notices them.
+//! Slow clients: they are disconnected, and delay no other client.
 
 use crate::harness::wait;
 use crate::raw::{authority, connect};
@@ -101,8 +101,8 @@ async fn t59_slow_clients_are_disconnected_and_delay_no_other_client() {
     }
     // A stream on which nothing happens is what somebody asked for.
     for mut stream in streams {
-        let told = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await;
-        assert!(told.unwrap().unwrap().unwrap().starts_with(b":\n\n"));
+        let chunk = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await;
+        assert!(chunk.unwrap().unwrap().unwrap().starts_with(b":\n\n"));
     }
 }
 
@@ -145,7 +145,7 @@ async fn t59_a_server_full_of_silence_serves_again_and_still_hears_its_operator(
     for _ in 0..400 {
         silent.push(connect(world.address()).await);
     }
-    let told = Instant::now();
+    let began = Instant::now();
     assert_eq!(world.stop().await, Some(0));
-    assert!(told.elapsed() < Duration::from_secs(25), "{:?}", told.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
 }

@@ -1,4 +1,4 @@
-//! Streams: each tells its own run to whoever may see it, for as long as they may.
+//! Streams: each returns the events of its own run to principals who may see it, as long as they may.
 
 use crate::harness::wait;
 use crate::principals::Person;
@@ -33,13 +33,14 @@ async fn t60_a_hundred_streams_at_once_tell_each_its_own_run() {
         let code = format!(
             "import time\nfor i in range(5): print('run-{number}-', i, flush=True); time.sleep(0.05)\n{number}"
         );
-        let told = events(streamed(&api, &code).send().await.unwrap()).await;
-        let output: String = told.iter().filter_map(|(_, _, data)| data["text"].as_str()).collect();
+        let received = events(streamed(&api, &code).send().await.unwrap()).await;
+        let output: String =
+            received.iter().filter_map(|(_, _, data)| data["text"].as_str()).collect();
         assert_eq!(output.matches("run-").count(), 5, "{output}");
         assert_eq!(output.matches(&format!("run-{number}-")).count(), 5, "{output}");
-        assert_eq!(told.last().unwrap().2["status"], "succeeded");
-        let numbers: Vec<u64> = told.iter().map(|(number, ..)| *number).collect();
-        assert_eq!(numbers, (1..=told.len() as u64).collect::<Vec<_>>());
+        assert_eq!(received.last().unwrap().2["status"], "succeeded");
+        let numbers: Vec<u64> = received.iter().map(|(number, ..)| *number).collect();
+        assert_eq!(numbers, (1..=received.len() as u64).collect::<Vec<_>>());
     };
     let whose = |number: usize| if number.is_multiple_of(2) { &world.owner } else { &other };
     let all: Vec<_> =
@@ -74,8 +75,8 @@ async fn t60_the_run_of_another_principal_cannot_be_followed() {
         let cancel = format!("/v1/executions/{id}/cancel");
         assert_eq!(api.refused("POST", &cancel, None).await.0, 404);
     }
-    let told = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
-    assert_eq!(told.last().unwrap().2["status"], "succeeded", "nobody has stopped it");
+    let received = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
+    assert_eq!(received.last().unwrap().2["status"], "succeeded", "nobody has stopped it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,8 +98,8 @@ async fn a_stream_and_its_run_end_with_their_key_and_those_of_another_key_go_on(
     }
     for (id, status) in [(id, "cancelled"), (other, "succeeded")] {
         let path = format!("/v1/executions/{id}/events");
-        let told = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
-        assert_eq!(told.last().unwrap().2["status"], status);
+        let received = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
+        assert_eq!(received.last().unwrap().2["status"], status);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A real server in a data directory of its own, and a client that speaks plain HTTP to it.
+//! A real server in its own data directory, and a client that sends plain HTTP to it.
 
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 #![allow(
@@ -198,8 +198,10 @@ impl OrdinaryUser {
 
 /// How many files have their bytes in these records.
 pub fn blobs(records: &Path) -> usize {
-    let shelves = std::fs::read_dir(records.join("db/files")).unwrap();
-    shelves.map(|shelf| std::fs::read_dir(shelf.unwrap().path()).map_or(0, Iterator::count)).sum()
+    let directories = std::fs::read_dir(records.join("db/files")).unwrap();
+    directories
+        .map(|directory| std::fs::read_dir(directory.unwrap().path()).map_or(0, Iterator::count))
+        .sum()
 }
 
 pub fn build_bare() {

@@ -1,5 +1,4 @@
-//! Files that mean harm: by their names, by what is in them, by where they are to be fetched from,
-//! and by never coming to their end.
+//! Hostile files: by their names, by their contents, by the URL to fetch them from, and by never ending.
 
 use crate::harness::wait;
 use crate::raw::{self, authority, connect};
@@ -108,8 +107,8 @@ async fn t33_what_code_calls_its_files_stays_in_its_place() {
     }
     let id = record["id"].as_str().unwrap();
     for name in ["..%2f..%2fdb%2fapproval.key", "%2e%2e", "%00", "nothing"] {
-        let refused = world.owner.refused("GET", &format!("/v1/assets/{id}/{name}"), None).await;
-        assert!([400, 404].contains(&refused.0), "{name}: {refused:?}");
+        let error = world.owner.refused("GET", &format!("/v1/assets/{id}/{name}"), None).await;
+        assert!([400, 404].contains(&error.0), "{name}: {error:?}");
     }
 }
 
@@ -296,8 +295,8 @@ async fn no_url_reaches_the_inner_network() {
             ("/v1/sessions".to_owned(), json!({"files": file})),
             (format!("/v1/sessions/{session}/execute"), json!({"code": "1", "files": file})),
         ] {
-            let refused = world.owner.refused("POST", &path, Some(body)).await;
-            assert_eq!(refused, (422, "file.fetch_failed".to_owned()), "{path} {url}");
+            let error = world.owner.refused("POST", &path, Some(body)).await;
+            assert_eq!(error, (422, "file.fetch_failed".to_owned()), "{path} {url}");
         }
     }
     assert!(wire.accept().is_err(), "somebody came");

@@ -1,4 +1,4 @@
-//! Secrets: written and never read again, sealed on the disk, and given a new key without a loss.
+//! Secrets: written and never read again, encrypted on the disk, and re-encrypted without a loss.
 
 use crate::harness::{self, wait};
 use crate::principals::{
@@ -132,8 +132,8 @@ async fn t66_a_value_is_in_no_record_no_log_no_backup_and_no_answer() {
     assert_eq!(files_with(&world, CANARY), Vec::<PathBuf>::new());
     // The twin: what is not secret is found there.
     assert!(files_with(&world, "TOKEN").contains(&backup));
-    let told = [owner.get("/v1/secrets").await, owner.get(&at(&made)).await];
-    assert!(!format!("{told:?}").contains(CANARY));
+    let responses = [owner.get("/v1/secrets").await, owner.get(&at(&made)).await];
+    assert!(!format!("{responses:?}").contains(CANARY));
     // A copy of the records has no key in it.
     let key = fs::read(world.data.path().join("secrets.key")).unwrap();
     let mut files = Vec::new();
@@ -526,8 +526,8 @@ async fn t66_ciphertexts_that_were_exchanged_are_not_opened() {
     world.kill();
     exchange(&database(&world));
     world.again().await;
-    let refused = world.owner.refused("POST", "/v1/secrets/rotate", None).await;
-    assert_eq!(refused, (503, "database.unavailable".into()));
+    let error = world.owner.refused("POST", "/v1/secrets/rotate", None).await;
+    assert_eq!(error, (503, "database.unavailable".into()));
     // Each is good again with a value of its own.
     for secret in [one, other] {
         let value = Some(json!({"value": CANARY}));

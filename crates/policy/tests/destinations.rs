@@ -351,8 +351,8 @@ fn a_bad_value_is_refused_by_name() {
         ("[::1]443", "`[::1]443` is not a valid host name or IP address"),
         ("*.bücher.example", "`*.bücher.example` is not a valid host name or IP address"),
     ] {
-        let refused = value.parse::<HostPort>().unwrap_err();
-        assert_eq!(refused.to_string(), said);
+        let error = value.parse::<HostPort>().unwrap_err();
+        assert_eq!(error.to_string(), said);
     }
     for port in ["", "-", "80-", "-80", "443-80", "0-80", "+80", "080", "00", "1e3", "65536", "a"] {
         assert!(format!("example.com:{port}").parse::<HostPort>().is_err(), "{port}");

@@ -1,5 +1,5 @@
-//! Hosts on this machine, with names and certificates of their own. Each speaks over TLS, answers one
-//! request on a connection as it is told to, and writes down what has reached it.
+//! Hosts on this machine, with their own names and certificates. Each speaks TLS, sends the configured response to
+//! one request on a connection, and records what it receives.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;

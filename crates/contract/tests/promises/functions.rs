@@ -1,4 +1,4 @@
-//! Functions that are deployed, and tools that call them.
+//! Deployed functions, and tools that call them.
 
 use belljar_contract::{
     CallArguments, CallFunctionTool, Diagnostic, FunctionContract, PythonSource,

@@ -1,4 +1,4 @@
-//! Any JSON Schema, in the hands of people and of attackers.
+//! JSON Schema of users and of attackers.
 
 use belljar_contract::{ArgumentsSchema, CallFunctionTool, JsonSchemaError};
 use serde_json::{Value, json};
@@ -22,8 +22,8 @@ fn tool(schema: Value) -> CallFunctionTool {
 }
 
 fn refusal(tool: &CallFunctionTool, arguments: Value) -> (String, String) {
-    let fault = tool.check(&arguments).unwrap_err();
-    (fault.code.to_string(), fault.message)
+    let error = tool.check(&arguments).unwrap_err();
+    (error.code.to_string(), error.message)
 }
 
 #[test]

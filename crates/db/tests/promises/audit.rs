@@ -1,4 +1,4 @@
-//! The audit log: whoever changes the file by other means is found out.
+//! The audit log: a change of the file by other programs is detected.
 
 use crate::world::{ALL, World, moment, principal, purge};
 use belljar_db::{
@@ -284,10 +284,10 @@ async fn t159_a_log_that_was_stripped_of_its_key_and_signature_is_not_signed_aga
         let World { data, db, .. } = stripped(sql, files).await;
         drop(db);
         for _ in 0..2 {
-            let refused = Database::open(data.path()).unwrap_err();
-            let DatabaseError::AuditKey { what, .. } = &refused else { panic!("{refused}") };
+            let error = Database::open(data.path()).unwrap_err();
+            let DatabaseError::AuditKey { what, .. } = &error else { panic!("{error}") };
             assert_eq!(*what, expected, "{sql}");
-            assert!(refused.to_string().contains("belljar audit sign"), "{refused}");
+            assert!(error.to_string().contains("belljar audit sign"), "{error}");
         }
         assert_eq!(data.path().join("db/audit.key").exists(), files != both);
     }
@@ -377,8 +377,8 @@ async fn t169_a_start_that_is_refused_leaves_older_records_as_they_are() {
         let records = Connection::open(data.join("db/belljar.sqlite3")).unwrap();
         records.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
     };
-    let refused = Database::open(data).unwrap_err();
-    assert!(matches!(refused, DatabaseError::AuditKey { .. }), "{refused}");
+    let error = Database::open(data).unwrap_err();
+    assert!(matches!(error, DatabaseError::AuditKey { .. }), "{error}");
     assert_eq!((version(), key.exists()), (13, false));
     // The harmless twin: with its key it is opened, and is of today.
     fs::rename(&away, &key).unwrap();

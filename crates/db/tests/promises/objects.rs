@@ -1,4 +1,4 @@
-//! Tools and agents, as their authors wrote them.
+//! Tools and agents, stored as their authors wrote them.
 
 use crate::world::{ALL, World, grant, id, moment};
 use belljar_db::{DatabaseError, ObjectFilter, OwnedCounts};

@@ -1,4 +1,4 @@
-//! Requests with a key: done once, however often they are sent.
+//! Requests with an idempotency key: executed once, however often they are sent.
 
 use crate::world::{World, id, moment};
 use belljar_db::{ClaimOutcome, IdempotencyKey, StoredResponse};

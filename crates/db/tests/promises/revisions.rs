@@ -1,5 +1,5 @@
-//! A decision may be kept for as long as the revision of the records is the same. What must never
-//! happen is that a right, a rule or a secret has changed and the revision has not.
+//! Decisions may be cached while the revision of the records is the same. A change of a right, a rule or a secret
+//! must always change the revision.
 
 use crate::world::{World, execution, grant, id, moment, principal, session};
 use belljar_db::{DatabaseError, IdempotencyKey, NewAuditEntry, Revision, Tx};

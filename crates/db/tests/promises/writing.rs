@@ -1,4 +1,4 @@
-//! One writer: many in one commit, each undone by itself, and one server at a time.
+//! The one writer: many changes in one commit, each undone separately, and one server at a time.
 
 use crate::world::{ALL, World, execution, id, moment, principal};
 use belljar_db::{Database, DatabaseError, EventBatch, FinishedExecutionRow};

@@ -1,4 +1,4 @@
-//! Folders that were made to do harm: nothing outside is read, nothing hangs, nothing panics.
+//! Hostile skill directories: nothing outside is read, nothing hangs, nothing panics.
 
 use crate::{World, texts};
 use belljar_skill::{FILES_MAX, SKILL_BYTES_MAX, Skill, TOTAL_BYTES_MAX, validate};
