@@ -232,7 +232,7 @@ async fn a_full_queue_is_said_at_once_and_a_place_in_it_is_given_back() {
     queued(&engine, 1).await;
     let asked = Instant::now();
     let error = engine.admit(harness::command("bare", "1")).await.unwrap_err();
-    assert!(asked.elapsed() < Duration::from_millis(100), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < LONG / 3, "{:?}", asked.elapsed());
     assert_eq!((error.code.to_string().as_str(), error.retryable), ("capacity.exhausted", true));
     stop.stop();
     let cancelled = waiting.await.unwrap().unwrap_err();
@@ -268,7 +268,7 @@ async fn alone_nothing_is_left() {
     let session = open(&engine, "bare").await;
     let idle = open(&engine, "bare").await;
     run_in(&engine, idle, "import subprocess\nsubprocess.Popen(['sleep', '600'])").await;
-    let short = "import time\nprint('begun', flush=True)\ntime.sleep(0.5)\nprint('done')";
+    let short = "import time\nprint('begun', flush=True)\ntime.sleep(2)\nprint('done')";
     let short = begin(&engine, harness::command("bare", short)).await;
     let endless = begin(&engine, harness::command("bare", ENDLESS)).await;
     let in_session = begin(&engine, in_session(session, ENDLESS)).await;
@@ -276,8 +276,8 @@ async fn alone_nothing_is_left() {
     let last = tokio::spawn(async move { last.admit(harness::command("bare", "1")).await });
     queued(&engine, 1).await;
     let began = Instant::now();
-    engine.shutdown(Duration::from_secs(2)).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    engine.shutdown(Duration::from_secs(5)).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(out(&short.await.unwrap().unwrap()), "begun\ndone\n", "it had the time to end");
     for cancelled in [endless, in_session] {
         assert_eq!(cancelled.await.unwrap().unwrap().status, ExecutionStatus::Cancelled);

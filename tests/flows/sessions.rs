@@ -1,6 +1,6 @@
 //! A session is a live interpreter with a working directory, and belongs to one conversation.
 
-use crate::harness::{self, error_code, open, printed, run_in, soon, wait};
+use crate::harness::{self, error_code, open, printed, run_in, wait};
 use engine::{
     Clock, Command, Config, EndReason, Engine, Expiry, ExpiryRequest, InputFile, NewSession,
     SessionEnded,
@@ -329,14 +329,15 @@ async fn a_script_in_a_session_leaves_it_alive() {
     assert_eq!((out(&after).as_str(), after.generation), ("42\n", 1));
 }
 
-/// A session whose child can be found from outside by its argument.
-async fn expiring(expiry: Expiry, argument: &str) -> (Arc<Engine>, SandboxId) {
-    let engine = Engine::start(Config { expiry, ..harness::config() });
+/// A session with a manual clock, whose child can be found from outside by its argument.
+async fn expiring(expiry: Expiry, argument: &str) -> (Arc<Engine>, SandboxId, Clock) {
+    let clock = Clock::manual();
+    let engine = Engine::start(Config { expiry, clock: clock.clone(), ..harness::config() });
     let session = open(&engine, "bare").await;
     let code = format!("import subprocess\nsubprocess.Popen(['sleep', '{argument}'])");
     run_in(&engine, session, &code).await;
     assert_eq!(sleepers(argument), 1);
-    (engine, session)
+    (engine, session, clock)
 }
 
 /// Processes of this machine with this in their command line.
@@ -355,13 +356,16 @@ fn sleepers(argument: &str) -> usize {
         .count()
 }
 
+const IDLE: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(3600);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_session_expires_with_all_its_processes() {
-    let expiry = Expiry { idle: Duration::from_millis(600), absolute: LONG };
-    let (engine, session) = expiring(expiry, "600.41").await;
-    assert!(soon(Duration::from_secs(3), || engine.list().is_empty() && sleepers("600.41") == 0));
+    let expiry = Expiry { idle: IDLE, absolute: LONG };
+    let (engine, session, clock) = expiring(expiry, "600.41").await;
+    clock.advance(IDLE);
+    let is_gone = async || engine.list().is_empty() && sleepers("600.41") == 0;
+    wait::until("the session expires with its child", is_gone).await;
     let command = Command { session: Some(session), ..harness::command("bare", "1") };
     let error = engine.run(command, &mut |_| {}).await.unwrap_err();
     assert_eq!(error.code.to_string(), "session.expired");
@@ -369,23 +373,24 @@ async fn an_idle_session_expires_with_all_its_processes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_in_use_does_not_expire_for_being_idle() {
-    let expiry = Expiry { idle: Duration::from_millis(900), absolute: LONG };
-    let (engine, session) = expiring(expiry, "600.42").await;
-    let execution = run_in(&engine, session, "import time\ntime.sleep(2)\nprint(1)").await;
-    assert_eq!(out(&execution), "1\n");
+    let expiry = Expiry { idle: IDLE, absolute: LONG };
+    let (engine, session, clock) = expiring(expiry, "600.42").await;
+    let code = "import time\ntime.sleep(1)\nprint(1)";
+    let running = begin(&engine, session, code, LimitsRequest::default()).await;
+    clock.advance(IDLE * 2);
+    assert_eq!(out(&running.await.unwrap()), "begun\n1\n");
     assert_eq!(out(&run_in(&engine, session, "print(2)").await), "2\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_expires_in_the_end_however_busy_it_is() {
-    let expiry = Expiry { idle: LONG, absolute: Duration::from_millis(1500) };
-    let (engine, session) = expiring(expiry, "600.43").await;
-    let began = Instant::now();
-    let execution = run_in(&engine, session, "while True: pass").await;
-    assert_eq!(execution.status, ExecutionStatus::Cancelled);
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    assert!(soon(Duration::from_secs(2), || sleepers("600.43") == 0));
-    assert!(engine.list().is_empty());
+    let expiry = Expiry { idle: LONG, absolute: LONG };
+    let (engine, session, clock) = expiring(expiry, "600.43").await;
+    let running = begin(&engine, session, "while True: pass", LimitsRequest::default()).await;
+    clock.advance(LONG);
+    assert_eq!(running.await.unwrap().status, ExecutionStatus::Cancelled);
+    let is_gone = async || engine.list().is_empty() && sleepers("600.43") == 0;
+    wait::until("the session expires with its child", is_gone).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

