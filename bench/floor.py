@@ -1,6 +1,6 @@
 """The floor that everything is measured against: a plain fork of the same warm interpreter and a pipe round trip.
 
-Started outside of any wall with the environment's own Python and packages. For every line on stdin it forks once,
+Runs without isolation layers, with the Python and the packages of the environment. For every line on stdin it forks once,
 sends the child a byte and reads the answer, and prints how many nanoseconds that took; the child is waited for before
 the next line is read.
 """
@@ -11,8 +11,8 @@ import os
 import sys
 from time import perf_counter_ns
 
-kernel, *preload = sys.argv[1:]
-sys.path.insert(0, kernel)
+runner, *preload = sys.argv[1:]
+sys.path.insert(0, runner)
 from belljar_runner import warmup  # noqa: E402
 
 for module in preload:

@@ -148,7 +148,7 @@ async fn what_was_decided_elsewhere_needs_no_reply_and_takes_none() {
     assert_eq!(ran(scene.owner()).await, 1);
 }
 
-// Here nobody has answered in time, or at all. That a reply counts once, and not by halves, is shown by
+// Here no reply has come in time, or at all. That a reply counts once, and not by halves, is shown by
 // twenty_replies_at_once_are_one_run and a_reply_that_is_wrong_in_any_way_is_refused_and_nothing_runs;
 // that a restart allows nothing, by crashes.rs.
 // proves C-146

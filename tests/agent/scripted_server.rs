@@ -90,7 +90,7 @@ impl Scene {
         agent(self.owner(), "helper", specification).await
     }
 
-    /// Somebody who may use this agent.
+    /// A principal who may use this agent.
     pub(crate) async fn friend(&self, name: &str, agent: &str) -> Api {
         let friend = self.world.principal(name, &["USAGE"]).await;
         let me = friend.get("/v1/principals/me").await["id"].clone();

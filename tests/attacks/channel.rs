@@ -159,7 +159,7 @@ for byte in frame:
         let (_source, runner) = malicious(&format!("{SAYS_DONE}{does}"));
         let (execution, took) = against(runner, 1_000).await;
         assert_eq!(code(&execution), expected, "{does}");
-        // Whoever breaks the protocol may also be waited for until he has a wait status.
+        // After a broken protocol the supervisor may also wait for the wait status.
         assert!(took < WALL + LATE_AT_MOST + Duration::from_secs(1), "{does}: {took:?}");
     }
     still_serves(&engine()).await;
@@ -212,7 +212,7 @@ signal.pause()";
     }
 }
 
-/// A run may last longer than anybody wants to read what it floods the channel with.
+/// A run may last longer than the supervisor reads what it floods the channel with.
 #[tokio::test(flavor = "multi_thread")]
 async fn t70_a_sandbox_that_sends_without_end_is_ended_and_one_that_shows_much_is_not() {
     let frames = r#"
@@ -243,7 +243,7 @@ while True:
         assert!(execution.usage.wall_ms < 30_000, "{:?}", execution.usage);
         still_serves(&engine).await;
     }
-    // The twins: much that is shown, large and small, and attempts to reach somebody without end.
+    // The twins: much that is shown, large and small, and attempts to reach a host without end.
     let shows = "for n in range(5_000): display(n)\n7";
     let execution = harness::run(&engine, shows).await;
     assert_eq!((execution.status, execution.results.len()), (ExecutionStatus::Succeeded, 256));
@@ -305,7 +305,7 @@ async fn t72_no_text_of_an_error_is_longer_than_its_bound_and_long_honest_ones_k
 #[tokio::test(flavor = "multi_thread")]
 async fn t133_a_message_longer_than_its_run_may_send_is_refused_at_its_length() {
     let engine = engine();
-    // Only the length is ever sent: whoever waited for the rest would wait until the time is over.
+    // Only the length is ever sent: a reader that waited for the rest would wait until the time limit.
     let header = |bytes: usize| {
         with_prelude(&format!("os.write(3, ({bytes}).to_bytes(4, 'little'))\ntime.sleep(20)"))
     };

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 use types::{Execution, LimitsRequest};
 
-/// Names that somebody may give to a file, and whether it can be one.
+/// File names of callers, and whether each is valid.
 fn names() -> Vec<(String, bool)> {
     let refused = [
         "",

@@ -280,7 +280,7 @@ print(outcome(lambda: meet(socket.AF_UNIX, '\\0meet')),
     printed_in(&mut b, offer).await;
     assert_eq!(printed_in(&mut b, seek).await, "ok ok ok True True");
     assert_eq!(printed_in(&mut a, seek).await, "ECONNREFUSED ECONNREFUSED ENOENT False False");
-    // B by the number the host has for it, and everybody else by any number there is.
+    // B by the number the host has for it, and all others by any number there is.
     let foreign = inside_b.0;
     let reach = format!(
         "def clock(pid): time.clock_gettime((~pid << 3) | 2)
@@ -384,7 +384,7 @@ fn hash_tree(path: &Path, depth: usize, files: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Nobody watches the memory of what a single execution has left running, so nothing of it goes on.
+/// The memory of what a single execution has left running is not watched, so nothing of it continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn t135_what_code_leaves_running_ends_with_a_sandbox_for_one_execution() {
     let zygote_host = ZygoteHost::start(zygote_host_config(&RunnerSource::Embedded)).await.unwrap();

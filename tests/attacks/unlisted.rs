@@ -138,7 +138,7 @@ async fn no_spelling_of_a_path_leads_out() {
     assert_eq!(answer(&engine, users).await, "jar nobody");
 }
 
-/// What a file can carry that gives whoever runs it more than he has.
+/// What a file can carry that gives its process more privileges.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_give_no_rights() {
     let engine = engine();
@@ -175,7 +175,7 @@ print(*(line.split()[1] for line in status.splitlines() if line.startswith(('Cap
     .await;
 }
 
-/// Pid 1 has the same user inside, and less to give than anybody: it can be neither read nor ended.
+/// Pid 1 has the same user inside, and fewer privileges than any other process: it can be neither read nor ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn init_cannot_be_harmed() {
     let engine = engine();
@@ -253,10 +253,10 @@ async fn no_service_of_the_host_answers() {
             "ENETUNREACH",
         ),
         ("_socket.getaddrinfo('example.com', 80)".into(), "gaierror"),
-        // Whoever does not go around the guide is told so in words.
+        // Code that does not evade the guidance gets an explanation.
         ("socket.getaddrinfo('example.com', 80)".into(), "gaierror"),
         ("socket.socket().connect(('1.1.1.1', 53))".into(), "EACCES"),
-        // The twin: inside there is somebody to talk to.
+        // The twin: inside there is a server to connect to.
         (
             "socket.create_connection(socket.create_server(('127.0.0.1', 0)).getsockname())".into(),
             "ok|ECONNREFUSED",

@@ -372,7 +372,7 @@ async fn t82_an_execution_has_its_own_exit_status_when_pids_come_round() {
             "{ending:?}"
         );
         second.end().await;
-        // The twin: what ends by itself is told as what it was, whoever had the number.
+        // The twin: what ends by itself is told as what it was, whichever process had the pid before.
         let mut third = spawn(&zygote_host).await;
         assert_eq!(printed_in(&mut third, "print(6 * 7)").await, "42");
         third.end().await;

@@ -245,7 +245,7 @@ async fn alone_a_warden_that_hangs() {
     assert_eq!((error_code(&lost).as_str(), lost.generation), ("sandbox.crashed", 2), "{lost:?}");
     assert_eq!(says(&engine, session, "print(3)").await, "3\n");
     assert_eq!(fresh(&engine, "print(4)").await, "4\n");
-    // One that hangs when nobody needs it any more does not stay either.
+    // One that hangs when no caller needs it any more does not stay either.
     let [other] = wardens()[..] else { panic!("{:?}", wardens()) };
     stop(other);
     timeout(PATIENCE, engine.shutdown(Duration::ZERO)).await.unwrap();

@@ -636,7 +636,7 @@ async fn t87_ordinary_use_of_sockets_works() {
     assert_eq!(out(&execution), "19000000\n", "{execution:?}");
 }
 
-/// Connections that nobody accepts are charged to no cgroup.
+/// Connections that are not accepted are charged to no cgroup.
 const UNACCEPTED: &str = "import socket, time\nkept = []\nfor n in range(8):\n    \
     l = socket.create_server(('127.0.0.1', 0), backlog=200); kept.append(l)\n    \
     for _ in range(100):\n        c = socket.create_connection(l.getsockname())\n        \

@@ -232,7 +232,7 @@ fn killing_the_command_ends_its_sandbox_without_root() {
     assert_eq!(cgroups_of(pid), [""; 0].map(std::path::PathBuf::from));
 }
 
-/// Ways to hold memory that is in no process, each of which ends in `held` if nobody stops it.
+/// Ways to hold memory that is in no process, each of which ends in `held` if no limit stops it.
 const HIDDEN_MEMORY: [(&str, &str); 6] = [
     (
         "shared anonymous memory that is not mapped",

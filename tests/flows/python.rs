@@ -48,7 +48,7 @@ pub(crate) fn on_the_host(python: &Path, script: &Path) -> Ran {
     let directory = tempfile::tempdir().unwrap();
     let name = script.file_name().unwrap();
     std::fs::copy(script, directory.path().join(name)).unwrap();
-    // Whoever started the tests may ignore the interrupt, and that would be inherited.
+    // The parent of the tests may ignore the interrupt, and that would be inherited.
     let output = std::process::Command::new("env")
         .arg("--default-signal=INT")
         .arg(python)

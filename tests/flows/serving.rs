@@ -166,7 +166,7 @@ async fn a_reset_whose_caller_goes_away_is_still_a_new_generation() {
     let engine = Engine::start(harness::config());
     let session = open(&engine, "bare").await;
     run_in(&engine, session, "kept = 1").await;
-    // It has begun, and nobody waits for its end.
+    // It has begun, and no client waits for its end.
     tokio::select! {
         biased;
         _ = engine.reset(session) => {}

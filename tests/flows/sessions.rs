@@ -304,7 +304,7 @@ async fn a_session_whose_caller_went_away_is_not_busy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn code_that_was_never_run_is_no_success() {
     let (engine, session) = started().await;
-    // Its child ends when nobody can write to it any more.
+    // Its child ends when no process can write to it any more.
     let code = "import os, subprocess, threading\n\
                 subprocess.Popen(['cat', '-', 'ends-with-its-parent'], stdin=subprocess.PIPE)\n\
                 threading.Timer(0.1, os._exit, (0,)).start()";
@@ -473,7 +473,7 @@ async fn looking_at_its_files_keeps_a_session_alive() {
         engine.list_files(session).await.unwrap();
     }
     assert_eq!(out(&run_in(&engine, session, "print(1)").await), "1\n");
-    // The twin: one that nobody looks at ends.
+    // The twin: an idle one ends.
     clock.advance(idle + Duration::from_secs(1));
     wait::until("it expires", async || engine.list().is_empty()).await;
 }

@@ -87,7 +87,7 @@ async fn a_client_that_cannot_ask_and_a_service_are_told_where_to_answer() {
         assert!(text.contains("approval.required") && text.contains("/v1/approvals/"), "{text}");
     };
     link(&called(&world.owner, "danger", json!({"what": "it"})).await);
-    // A service has nobody to ask, whatever its client says.
+    // A service has no person to ask, whatever its client says.
     link(&call(&world.principal("robot", &["OWNERSHIP"]).await, json!({})).await);
     assert_eq!(ran(&world).await, 0);
     let open = world.owner.get("/v1/approvals?state=pending").await;

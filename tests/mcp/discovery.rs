@@ -62,7 +62,7 @@ async fn a_key_sees_and_calls_only_what_it_may_use() {
     assert!(names(&listed(&ann).await).contains(&"zulu"));
     let sum = called(&ann, "zulu", json!({"a": 40})).await;
     assert_eq!(sum["structuredContent"]["result"], 42, "{sum}");
-    // Whoever has no right to run code is told so by the tool, and nothing runs.
+    // Without the privilege to run code the tool returns an error, and nothing runs.
     let code = called(&ann, "execute_python", json!({"code": "1"})).await;
     assert_eq!(
         (&code["isError"], &code["structuredContent"]["error"]["code"]),

@@ -190,7 +190,7 @@ fn records_of_one_that_was_killed_are_gone_after_the_next_start() {
     let left = own_records(client.process.id());
     drop(client);
     assert!(left.exists(), "it was killed");
-    // Younger ones may belong to somebody who is just starting.
+    // Younger ones may belong to a process that is just starting.
     let changed = std::time::SystemTime::now().checked_sub(Duration::from_secs(3)).unwrap();
     fs::File::open(&left).unwrap().set_modified(changed).unwrap();
     let next = Stdio::start(&[]);

@@ -251,7 +251,7 @@ async fn a_tool_is_attached_once_and_keeps_what_was_decided_about_it() {
     assert_eq!(error, (404, "object.not_found".into()));
 }
 
-/// Has somebody agree for good, and sees that the next call runs at once.
+/// Allows the call for always, and checks that the next call runs at once.
 async fn agree_for_good(world: &World, call: &str, body: &Value) {
     let (status, record) = world.owner.call("POST", call, Some(body.clone())).await;
     assert_eq!(status, 202, "{record}");

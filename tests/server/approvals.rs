@@ -223,7 +223,7 @@ async fn an_open_question_does_not_hold_up_a_stop_and_is_there_after_it() {
     assert_eq!(scene.settled(&record).await["value"], json!({"got": {"n": 1}}));
 }
 
-/// Writes to the records as somebody would who can, and has not the key of the server.
+/// Writes to the records as an attacker without the key of the server could.
 fn tamper(world: &World, number: usize, approval: &Value, execution: &Value) -> String {
     let records = Connection::open(world.database()).unwrap();
     records.busy_timeout(Duration::from_secs(5)).unwrap();

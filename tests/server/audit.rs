@@ -10,7 +10,7 @@ fn verify(world: &World) -> Output {
     command.env_remove("BELLJAR_RECORDS").arg("--data").arg(world.data.path()).output().unwrap()
 }
 
-/// Writes to the records as somebody could who has the disk.
+/// Writes to the records as an attacker with the disk could.
 fn tamper(world: &World, sql: &str) {
     let script = "import sqlite3, sys\n\
                   with sqlite3.connect(sys.argv[1]) as records: records.execute(sys.argv[2])";

@@ -348,7 +348,7 @@ async fn hosts_that_lie_hang_or_send_elsewhere_end_in_clear_errors_and_get_no_cr
     assert!(!response.to_string().contains(SHOP));
 }
 
-/// Somebody who may call the tool, and acts with this token if there is one.
+/// A principal who may call the tool, and acts with this token if there is one.
 async fn caller(
     setting: &Setting,
     name: &str,

@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 pub(crate) const IN_USE: (u16, &str) = (409, "object.in_use");
 pub(crate) const INVALID: (u16, &str) = (400, "args.invalid");
 const CANARY: &str = "sk-canary-4711-0815-abcdef";
-/// Backwards, as nobody takes it out of the answer then.
+/// Backwards, so that redaction does not find it.
 pub(crate) const PEEK: &str = "import os\n\ndef handle() -> str:\n    \"\"\"Reads a variable.\"\"\"\n    \
                     return os.environ.get('TOKEN', 'none')[::-1]\n";
 
@@ -105,7 +105,7 @@ async fn t93_a_maker_does_not_make_an_owner_of_the_workspace_run_their_code() {
     let path = format!("/v1/ownership-offers/{}/accept", id(&offered));
     refused(&maker, "POST", &path, None, FORBIDDEN).await;
 
-    // Accepted, it has nobody's rights but its callers', and the maker has none on it.
+    // Accepted, it has only the privileges of its callers, and its author has none on it.
     accept(owner, &offered).await;
     assert_eq!(reads(&maker, &mine).await, "grant.missing");
     refused(&maker, "GET", &at("agents", &mine), None, NOT_THERE).await;
@@ -209,7 +209,7 @@ async fn t93_what_an_editor_writes_has_the_rights_of_the_owner_when_the_owner_co
     confirm(owner, &path).await;
     assert_eq!(reads(&editor, &theirs).await, "secret");
 
-    // A tool that somebody else attaches is confirmed as well.
+    // A tool that another principal attaches is confirmed as well.
     let tool = json!({"type": "runPythonCode", "name": "t", "description": "Peeks at a variable.",
         "configuration": {"pythonCode": PEEK}});
     let tool = editor.post("/v1/tools", tool).await;
@@ -305,7 +305,7 @@ async fn t95_a_secret_or_a_tool_that_is_handed_over_gains_nothing_by_it() {
     assert_eq!(owner.call("PUT", &path, value).await.0, 200);
     assert_eq!(owner.execute(code).await["value"], true);
 
-    // A tool leaves by what its author may leave by, whoever owns it.
+    // A tool reaches the hosts that its author may reach, also with another owner.
     let (_, way) = integration(owner, "way", json!("none")).await;
     let usage = grant(owner, &maker.id, "USAGE", &on("integration", &way)).await;
     let tool = peek(&maker, "peek", "way").await;
@@ -437,7 +437,7 @@ async fn t99_an_explanation_is_about_what_its_reader_sees() {
     ] {
         refused(&bob, "GET", &format!("/v1/explain?{query}"), None, NOT_THERE).await;
     }
-    // The harmless twins: whoever sees an agent is told about it and its tools.
+    // The harmless twins: a caller who sees an agent gets the explanation of it and its tools.
     let both = format!("/v1/explain?tool={}&agent={}", id(&tool), id(&agent));
     grant(&ann, &bob.id, "USAGE", &on("agent", &agent)).await;
     assert_eq!(bob.get(&format!("/v1/explain?agent={}", id(&agent))).await["allowed"], true);
@@ -542,7 +542,7 @@ async fn t168_a_maker_neither_pins_nor_finds_what_they_cannot_see() {
     assert_eq!(eve.call("PUT", &own, Some(with_volume("payroll"))).await.0, 200);
     eve.post("/v1/tools", tool("way")).await;
     refused(owner, "DELETE", &at("volumes", &volume), None, IN_USE).await;
-    // What an agent names already is kept by whoever changes something else, also without the right.
+    // What an agent names already stays after another change, also by a principal without the privilege.
     let other = maker(&world, "other").await;
     for privilege in ["USAGE", "MODIFY"] {
         grant(owner, &other.id, privilege, &on("agent", &named)).await;

@@ -67,7 +67,7 @@ async fn files_come_in_as_text_base64_and_documents_and_equal_names_stay_apart()
     }
 }
 
-/// A web server that answers everybody with the same file.
+/// A web server that returns the same file for every request.
 fn file_server() -> (u16, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

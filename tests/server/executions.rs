@@ -39,7 +39,7 @@ async fn a_stream_tells_everything_in_order_and_can_be_taken_up_again() {
     let numbers: Vec<u64> = received.iter().map(|(number, ..)| *number).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
     assert_eq!(received[5].2["status"], "succeeded");
-    // Whoever hears of a file can have it.
+    // A listener can load the file of an event.
     let file = world.owner.request(Method::GET, received[4].2["url"].as_str().unwrap());
     assert_eq!(file.send().await.unwrap().text().await.unwrap(), "1");
 

@@ -7,7 +7,7 @@ use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 
 const CANARY: &str = "sk-canary-4711-0815-abcdef";
-/// Backwards, as nobody takes it out of the answer then.
+/// Backwards, so that redaction does not find it.
 const READ: &str = "import os; os.environ.get('TOKEN', 'none')[::-1]";
 
 async fn integration(owner: &Api, name: &str, secrets: Value) -> Value {
@@ -49,7 +49,7 @@ async fn a_variable_is_for_code_of_those_who_may_use_it_by_an_integration_that_a
     assert_eq!(seen(&ann, &["all"]).await, "none", "she may not use it");
     let usage = grant(owner, &ann.id, "USAGE", &on("secret", &token)).await;
     assert_eq!(seen(&ann, &["all"]).await, CANARY);
-    // Her own goes before it, and is nobody else's.
+    // Her own has precedence, for her alone.
     secret(&ann, "of-ann-alone", "caller").await;
     assert_eq!(seen(&ann, &["all"]).await, "of-ann-alone");
     assert_eq!(seen(owner, &["all"]).await, CANARY);

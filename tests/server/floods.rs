@@ -77,7 +77,7 @@ async fn t108_a_key_without_a_grant_is_refused_before_its_body_is_read() {
         "{answer}"
     );
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
-    // What is small is answered by what it asks for, and whoever has a grant may send more.
+    // A small body is handled as a request, and a principal with a grant may send more.
     let small = nobody.refused("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
     assert_eq!(small, (403, "grant.missing".to_owned()));
     let code = format!("len('{}')", "x".repeat(MIB));

@@ -307,7 +307,7 @@ async fn what_a_person_agreed_to_is_not_what_was_deployed_since() {
     let mut tool = call_function("t", json!({"externalId": "f"}));
     tool["approval_action"] = json!("review");
     let tool = id(&owner.post("/v1/tools", tool).await);
-    // Nobody answers their own question.
+    // A requester cannot decide their own approval.
     let ann = Person::new(&world, "ann").await;
     for (kind, object) in [("tool", &tool), ("function", &function)] {
         let object = json!({"kind": kind, "id": object});

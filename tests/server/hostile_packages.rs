@@ -44,7 +44,7 @@ with tarfile.open(place("dyny", "dyny-1.0.tar.gz"), "w:gz") as out:
 "#;
 
 /// A directory served as an index, and environments with a cache of their own: what is unpacked too
-/// large ends the installs of everybody who shares it.
+/// large ends the installs of all sessions that share it.
 struct Index {
     directory: tempfile::TempDir,
     data: tempfile::TempDir,

@@ -113,7 +113,7 @@ async fn a_revoked_key_is_refused_at_once_and_another_one_is_not() {
     assert_eq!(with_spare.get(ME).await["name"], "ann");
     ann.delete(&spare_path).await;
     refused(&with_spare, "GET", ME, None, UNKNOWN).await;
-    // Once more is the same; somebody else's is not there.
+    // Once more is the same; another principal's is not found.
     ann.delete(&spare_path).await;
     refused(&bob, "DELETE", &ann.key_path(), None, NOT_THERE).await;
     assert_eq!(ann.get(ME).await["name"], "ann");

@@ -33,7 +33,7 @@ enum Pair {
     Ed(Ed25519KeyPair),
 }
 
-/// A key of the issuer, or of somebody who is not the issuer.
+/// A key of the issuer, or of an attacker.
 pub(crate) struct SigningKey {
     pub(crate) kid: String,
     pair: Pair,
@@ -111,7 +111,7 @@ impl SigningKey {
         format!("{message}.{}", encoded(signature))
     }
 
-    /// The public key taken for a secret, which everybody knows.
+    /// The public key used as a secret, which is known to all.
     pub(crate) fn hmac_with_public(&self, claims: &Value) -> String {
         let header = json!({"typ": "at+jwt", "alg": "HS256", "kid": self.kid});
         let message = message(&header, claims);
@@ -209,7 +209,7 @@ impl Issuer {
         self.state.lock().unwrap().asked
     }
 
-    /// What a good token for a server says about somebody.
+    /// The claims of a valid token of this subject for a server.
     pub(crate) fn claims(&self, server: &str, subject: &str) -> Value {
         let now = Utc::now().timestamp();
         json!({"iss": self.address, "aud": format!("{server}/mcp"), "sub": subject,

@@ -501,7 +501,7 @@ async fn a_tool_leaves_by_the_integrations_that_it_names_if_its_owner_may() {
     );
 }
 
-/// Sends whoever asks it elsewhere.
+/// Redirects every request.
 fn redirecting(to: String) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

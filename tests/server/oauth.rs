@@ -42,7 +42,7 @@ impl Trusting {
         self.issuer.claims(self.world.address(), subject)
     }
 
-    /// The API with a good token of somebody.
+    /// The API with a valid token of this subject.
     fn api(&self, subject: &str) -> Api {
         self.world.api(&self.key.sign(&self.claims(subject)))
     }
@@ -52,7 +52,7 @@ impl Trusting {
         self.world.owner.post("/v1/principals", new).await
     }
 
-    /// Somebody who may run code.
+    /// A principal who may run code.
     async fn runner(&self, name: &str, subject: &str) -> Value {
         let principal = self.known(name, subject).await;
         let here = workspace(&self.world.owner).await;
@@ -382,7 +382,7 @@ async fn t51_a_subject_that_only_the_issuer_knows_has_no_access() {
     let owner = &here.world.owner;
     let problem = refused(&here.api("eve@login"), "GET", ME, None, FORBIDDEN).await;
     assert!(problem.contains("eve@login"), "{problem}");
-    // A name is not an external_id, and a role is nobody.
+    // A name is not an external_id, and a role is no subject.
     refused(&here.api("owner"), "GET", ME, None, FORBIDDEN).await;
     let runners = json!({"name": "runners", "kind": "role", "external_id": "runners@login"});
     owner.post("/v1/principals", runners).await;
@@ -405,7 +405,7 @@ async fn t51_a_removed_principal_is_refused_at_once_although_the_token_is_valid(
     let path = |who: &Value| format!("/v1/principals/{}", id(who));
     let token = here.api("ann@login");
     assert_eq!(token.get(ME).await["name"], "ann");
-    // What names her names nobody else.
+    // Her external_id belongs to no other principal.
     let hers = json!({"external_id": "ann@login"});
     refused(owner, "PATCH", &path(&bob), Some(hers.clone()), (409, "name.taken")).await;
     let twice = Some(json!({"name": "ann2", "kind": "user", "external_id": "ann@login"}));
@@ -476,7 +476,7 @@ async fn a_new_key_of_the_issuer_is_taken_up_and_an_old_one_given_up() {
     let new = here.world.api(&second.sign(&here.claims("ann@login")));
     until_good(&new).await;
     refused(&old, "GET", ME, None, UNKNOWN).await;
-    // Whoever makes names of keys up does not make the issuer be asked for each.
+    // Invented key ids do not cause a request to the issuer for each.
     let before = here.issuer.asked();
     for number in 0..200 {
         let unknown = SigningKey::ed(&format!("made-up-{number}"));

@@ -101,7 +101,7 @@ impl Begun {
     }
 }
 
-/// Somebody who may run code, and another key of theirs.
+/// A principal who may run code, and another key of theirs.
 async fn with_two_keys(world: &World) -> (Person, Value) {
     let ann = Person::new(world, "ann").await;
     grant(&world.owner, &ann.id, "USAGE", &workspace(&world.owner).await).await;
@@ -298,7 +298,7 @@ async fn t185_many_approvals_of_a_revoked_key_delay_no_request_and_a_kill_loses_
     assert!(left > QUESTIONS / 2, "{left}: whoever revokes a key does not wait for all of them");
     assert_eq!(allow(&world, &asked[QUESTIONS - 1]).await, 403, "open or not, it is void");
     until_open(&records, left - 1).await;
-    // While those are ended, somebody else writes.
+    // While those are ended, another principal writes.
     let before = open_questions(&records);
     world.owner.post("/v1/keys", json!({"name": "neighbour"})).await;
     let meanwhile = before - open_questions(&records);

@@ -27,7 +27,7 @@ async fn attach(owner: &Api, agent: &Value, tool: &Value) {
     assert_eq!(status, 200, "{answer}");
 }
 
-/// Somebody who may make tools and agents.
+/// A principal who may create tools and agents.
 async fn maker(world: &World, name: &str) -> Person {
     let person = Person::new(world, name).await;
     grant(&world.owner, &person.id, "MODIFY", &workspace(&world.owner).await).await;
@@ -230,7 +230,7 @@ async fn why_a_call_is_refused_is_explained_and_what_would_be_needed() {
     let (ann, bob) = (maker(&world, "ann").await, Person::new(&world, "bob").await);
     let tool = tool(&ann, "answer").await;
     let query = format!("tool={}", id(&tool));
-    // Whoever may change it is told why they may not use it.
+    // A principal who may change it gets the reason why they may not use it.
     grant(&ann, &bob.id, "MODIFY", &on("tool", &tool)).await;
     let explanation = explain(&bob, &query).await;
     assert_eq!(explanation["allowed"], false);
@@ -265,7 +265,7 @@ async fn a_role_is_named_as_the_reason() {
     assert!(because.contains("to the role runners"), "{because}");
 }
 
-/// Whoever switches code execution on sees with whose rights it would run, and what these are.
+/// A principal who enables code execution sees with whose privileges it would run, and which they are.
 // proves S-042
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_owner_of_an_agent_reaches_is_told_with_the_agent() {

@@ -9,7 +9,7 @@ use reqwest::Response;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What anybody with a key may ask, because it is about themselves.
+/// Operations that every key may use, because they are about the caller.
 const FOR_ANYBODY: [&str; 9] = [
     "createKey",
     "explain",
@@ -24,7 +24,7 @@ const FOR_ANYBODY: [&str; 9] = [
     "streamApprovals",
 ];
 
-/// Lists that show to everybody what is theirs: nothing, to whoever has nothing.
+/// Lists that show each caller their own objects: none, for a caller without objects.
 const LISTS: [&str; 13] = [
     "listAiAgents",
     "listAiTools",
@@ -57,7 +57,7 @@ async fn items(response: Response) -> Vec<Value> {
     answer["items"].as_array().unwrap_or_else(|| panic!("{answer} is not a list")).clone()
 }
 
-/// Ids that nobody has.
+/// Unknown ids.
 pub(crate) fn nothing() -> Things {
     let ids = [
         "AgentId",

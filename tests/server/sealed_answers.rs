@@ -86,7 +86,7 @@ async fn t100_always_for_code_covers_that_code_with_that_reach_and_nothing_else(
     let record = asked(&agent, EXECUTE, code.clone()).await;
     assert_eq!(allow(&world, &record, "always").await.0, 200);
     assert_eq!(settled(&agent, &record).await["status"], "succeeded");
-    // The harmless twin: the same once more, and nobody is asked.
+    // The harmless twin: the same once more, without an approval.
     assert_eq!(agent.post(EXECUTE, code.clone()).await["status"], "succeeded");
     for (key, value) in [
         ("code", json!("print(6 * 8)")),

@@ -82,7 +82,7 @@ impl World {
         &self.owner.address
     }
 
-    /// The same server to somebody with another key, or with none.
+    /// The same server for a client with another key, or without one.
     pub fn api(&self, key: &str) -> Api {
         Api::new(self.address(), key)
     }
@@ -166,7 +166,7 @@ impl World {
 const NOBODY: u32 = 65_534;
 
 /// A directory of an ordinary user, and the words that start a program as that user with its data there.
-/// Where the tests are not run by root, that is whoever runs them.
+/// If the tests do not run as root, the user who runs them.
 pub struct OrdinaryUser {
     pub home: TempDir,
     pub program: Vec<String>,

@@ -180,7 +180,7 @@ async fn uploads_that_break_off_leave_nothing() {
     let staged = || fs::read_dir(world.data.path().join("db/staging")).unwrap().count();
     let left = async || (staged(), world.blobs(), documents(&world.owner).await.len());
     let left = wait::at_rest(Duration::from_secs(1), "what was sent", left).await;
-    // What was whole may be kept although nobody waited for the answer, and is counted then.
+    // A complete upload may be kept although its client disconnected, and is counted then.
     let (staged, blobs, kept) = left;
     assert_eq!((staged, blobs), (0, kept), "no bytes without a row");
     assert!(kept <= 2);
@@ -229,7 +229,7 @@ async fn t34_what_is_in_a_file_is_never_unpacked_and_never_whole_in_memory() {
     assert!(most < before + 16 * 1024, "from {before} KiB to {most} KiB");
 }
 
-/// A server that sends everybody somewhere else.
+/// A server that redirects every request.
 fn redirecting(to: String) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 const CANARY: &str = "hunter2-in-clear-0815";
-/// Gives it backwards, as nobody takes it out of the answer then.
+/// Returns it backwards, so that redaction does not find it.
 const BACKWARDS: &str =
     "import os\ndef run(input):\n    return os.environ.get('TOKEN', 'none')[::-1]\n";
 
@@ -65,7 +65,7 @@ async fn w_034_variables_are_in_the_environment_of_their_tool_alone() {
     assert_eq!(seen(owner, &tool).await, CANARY);
     assert_eq!(seen(owner, &other).await, "of-the-other");
     assert_eq!(seen(owner, &none).await, "none");
-    // In a session somebody could have changed what reads it.
+    // In a session earlier code could have changed what reads it.
     let session = owner.session().await;
     let trap = "import os\nos.environ.get = lambda name, usual=None: globals().setdefault('seen', dict(os.environ))";
     owner.run(&session, trap).await;

@@ -312,7 +312,7 @@ async fn a_personal_secret_is_used_by_its_owner_alone() {
     for person in [&ann, &bob] {
         grant(owner, &person.id, "USAGE", &here).await;
     }
-    // Everybody has one of the same name.
+    // Each principal has one of the same name.
     let (hers, _) = (
         ann.post("/v1/secrets", own("of-ann")).await,
         bob.post("/v1/secrets", own("of-bob")).await,
@@ -505,7 +505,7 @@ async fn what_is_set_during_a_rotation_is_readable_after_it() {
     assert_eq!(rotate(&world).await["values"], 150);
 }
 
-/// The ciphertexts of the two values that there are, as whoever can write to the records could.
+/// The ciphertexts of the two values that there are, as an attacker who can write to the records could.
 pub(crate) fn exchange(database: &rusqlite::Connection) {
     database
         .execute_batch(

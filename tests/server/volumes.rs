@@ -242,7 +242,7 @@ async fn a_change_of_a_volume_has_its_audit_entry_although_the_client_disconnect
     let write = world.owner.request(Method::PUT, &path).body(vec![1; 500_000]);
     leave(write, 200, "volume.write").await;
     leave(world.owner.request(Method::DELETE, &path), 404, "volume.remove").await;
-    // The twin: one line for each change of somebody who waits, too.
+    // The twin: one line for each change of a client that waits, too.
     put(&world.owner, &path, vec![2]).await;
     assert_eq!(lines("volume.write").await, ["a", "a"]);
 }

@@ -47,7 +47,7 @@ pub(super) type Answer = Box<dyn Fn(&Seen, &mut Line) -> io::Result<()> + Send +
 pub(super) struct Host {
     pub(super) name: &'static str,
     pub(super) port: u16,
-    /// How often somebody has connected, whatever came of it.
+    /// The number of connections, also failed ones.
     knocks: Arc<AtomicUsize>,
 }
 

@@ -35,7 +35,7 @@ fn entries(world: &World) -> i64 {
     verify_audit(world.data.path(), None, None).unwrap().entries
 }
 
-/// The verdict after somebody has changed the file with SQL.
+/// The verdict after a change of the file with SQL.
 async fn tampered(sql: &str) -> (i64, ChainBreak) {
     let world = written().await;
     Connection::open(world.data.path().join("db/belljar.sqlite3"))
@@ -151,7 +151,7 @@ async fn entries_are_listed_newest_first_for_their_own_workspace() {
     assert_eq!(second.items[0].hash.len(), 64);
 }
 
-/// Cuts the last entries off and sets the head back to the one before them, as somebody with SQL can.
+/// Cuts the last entries off and sets the head back to the one before them, as an attacker with SQL can.
 const CUT: &str = "DELETE FROM audit WHERE sequence > 3; UPDATE audit_head SET sequence = 3, \
                    hash = (SELECT hash FROM audit WHERE sequence = 3)";
 
@@ -254,7 +254,7 @@ async fn t120_the_log_is_verified_after_its_old_part_was_forgotten() {
     );
 }
 
-/// Takes away all that says that a log was ever signed, as somebody who can write to the data directory can.
+/// Removes every sign that a log was signed, as an attacker who can write to the data directory can.
 const STRIPPED: &str = "DELETE FROM audit WHERE sequence > 3; UPDATE audit_head SET sequence = 3, mac = NULL, \
                         hash = (SELECT hash FROM audit WHERE sequence = 3)";
 
@@ -397,7 +397,7 @@ async fn t170_signing_as_root_makes_a_key_for_the_user_of_the_records() {
     sign_audit(data, None).unwrap_err();
     assert!(!key.exists(), "a sign that fails leaves no key");
     Connection::open(&database).unwrap().execute_batch("DROP TRIGGER full").unwrap();
-    // Only root can give a file away; anybody else has records of their own, which is the twin.
+    // Only root can give a file away; other users have their own records, which is the twin.
     let _ = chown(&database, Some(12_345), None);
     sign_audit(data, None).unwrap();
     let owner = |path| fs::metadata(path).unwrap().uid();

@@ -136,7 +136,7 @@ async fn what_only_tells_what_was_done_leaves_the_revision_unless_something_come
     assert_ne!(before, after);
 }
 
-/// How many rules there are, kept with the revision as whoever decides keeps what was found.
+/// How many rules there are, cached with the revision as a decision caches it.
 #[derive(Default)]
 struct Found(Mutex<Option<(Revision, u64)>>);
 

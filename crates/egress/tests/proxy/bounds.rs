@@ -28,7 +28,7 @@ async fn plain(change: impl FnOnce(&mut ProxyLimits)) -> (Host, World, Arc<Rules
     (host, world, rules, sandbox)
 }
 
-/// A host that says these bytes to everybody, and is silent then.
+/// A host that sends these bytes to every client, and then nothing.
 async fn saying(bytes: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.2:0").await.unwrap();
     let to = format!("good.test:{}", listener.local_addr().unwrap().port());

@@ -54,7 +54,7 @@ impl Hosts {
     }
 }
 
-/// Whether a text has the secret in it, in a spelling that everybody can read.
+/// Whether a text has the secret in it, in a readable spelling.
 fn tells(text: &str) -> bool {
     let hex: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
     let base64 = STANDARD.encode(SECRET);
@@ -282,7 +282,7 @@ async fn a_credential_that_does_not_open_goes_where_an_integration_leads_and_now
     let sandbox = hosts.sandbox();
     let client = hosts.client(&sandbox);
     let url = format!("https://api.test:{port}/");
-    // Not open at all; open by another name; open, and at an address that nobody has named.
+    // Not open at all; open by another name; open, and at an address that no rule names.
     for openings in [&[][..], &[address.as_str()], &[name.as_str()]] {
         hosts.rules.become_these(only_given(openings));
         // The tunnel is refused, or the request in it.
