@@ -199,12 +199,19 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print(sorted(set(tried)), [os.WTERMSIG(os.waitpid(pid, 0)[1]) for pid in children], open('/proc/1/status').readline().split())";
     // Killing all processes kills this interpreter too, unless it ignores the signal in time.
     let attack = attack
-        .replace("children = []", "signal.signal(signal.SIGTERM, signal.SIG_IGN); children = []")
+        .replace(
+            "children = []",
+            "signal.signal(signal.SIGTERM, signal.SIG_IGN); children = []; ready = os.pipe()",
+        )
         .replace(
             "        signal.pause()",
-            "        signal.signal(signal.SIGTERM, signal.SIG_DFL); signal.pause()",
+            "        signal.signal(signal.SIGTERM, signal.SIG_DFL)\n        \
+             os.write(ready[1], b'x'); signal.pause()",
         )
-        .replace("killer = os.fork()", "time.sleep(0.2); killer = os.fork()");
+        .replace(
+            "killer = os.fork()",
+            "for _ in children: os.read(ready[0], 1)\nkiller = os.fork()",
+        );
     assert_eq!(
         answer(&engine, &attack).await,
         "['EACCES', 'EPERM'] [15, 15, 15, 15, 15] ['Name:', 'exe']".replace("exe", "belljar")
