@@ -336,7 +336,8 @@ async fn expiring(expiry: Expiry, argument: &str) -> (Arc<Engine>, SandboxId, Cl
     let session = open(&engine, "bare").await;
     let code = format!("import subprocess\nsubprocess.Popen(['sleep', '{argument}'])");
     run_in(&engine, session, &code).await;
-    assert_eq!(sleepers(argument), 1);
+    // A look at all of /proc may miss a process when others come and go.
+    wait::until("its child is there", async || sleepers(argument) == 1).await;
     (engine, session, clock)
 }
 
@@ -363,7 +364,7 @@ const LONG: Duration = Duration::from_secs(3600);
 async fn an_idle_session_expires_with_all_its_processes() {
     let expiry = Expiry { idle: IDLE, absolute: LONG };
     let (engine, session, clock) = expiring(expiry, "600.41").await;
-    clock.advance(IDLE);
+    clock.advance(IDLE + Duration::from_secs(1));
     let is_gone = async || engine.list().is_empty() && sleepers("600.41") == 0;
     wait::until("the session expires with its child", is_gone).await;
     let command = Command { session: Some(session), ..harness::command("bare", "1") };
@@ -387,7 +388,7 @@ async fn a_session_expires_in_the_end_however_busy_it_is() {
     let expiry = Expiry { idle: LONG, absolute: LONG };
     let (engine, session, clock) = expiring(expiry, "600.43").await;
     let running = begin(&engine, session, "while True: pass", LimitsRequest::default()).await;
-    clock.advance(LONG);
+    clock.advance(LONG + Duration::from_secs(1));
     assert_eq!(running.await.unwrap().status, ExecutionStatus::Cancelled);
     let is_gone = async || engine.list().is_empty() && sleepers("600.43") == 0;
     wait::until("the session expires with its child", is_gone).await;

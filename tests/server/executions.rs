@@ -77,10 +77,10 @@ async fn an_asynchronous_run_is_answered_at_once_and_followed_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn t60_a_disconnect_or_a_cancel_frees_the_sandbox() {
     let world = World::with(&["--sandboxes", "1", "--queue", "0"]).await;
-    let sleep = json!({"code": "import time\ntime.sleep(60)"});
+    let slow = json!({"code": "import time\ntime.sleep(60)"});
     let leaving = tokio::spawn({
-        let (api, sleep) = (world.owner.clone(), sleep.clone());
-        async move { api.call("POST", "/v1/execute", Some(sleep)).await }
+        let (api, slow) = (world.owner.clone(), slow.clone());
+        async move { api.call("POST", "/v1/execute", Some(slow)).await }
     });
     let running = async || {
         let listed = world.owner.get("/v1/executions?status=running").await;
@@ -94,7 +94,7 @@ async fn t60_a_disconnect_or_a_cancel_frees_the_sandbox() {
         .request(Method::POST, "/v1/execute")
         .header("prefer", "respond-async")
         .header("content-type", "application/json")
-        .body(sleep.to_string())
+        .body(slow.to_string())
         .send()
         .await
         .unwrap();
