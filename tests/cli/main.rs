@@ -5,6 +5,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod bench;
 mod doctor;
 mod env;
 mod function;

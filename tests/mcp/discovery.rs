@@ -46,6 +46,49 @@ async fn tools_of_the_workspace_are_shown_with_their_schemas_and_called_by_name(
     assert!(wrong["content"][0]["text"].as_str().unwrap().contains("'a'"), "{wrong}");
 }
 
+/// Adds copies of the tool `original` that are called `copy1` and so on, with a parameter that has
+/// 20,000 choices: 110 KB as text, and more than a megabyte of memory.
+fn copy_with_large_schema(world: &World, count: usize) {
+    let sql = "WITH RECURSIVE number(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM number \
+               WHERE n < ?1) INSERT INTO tools (workspace, id, name, owner, body, source) \
+               SELECT workspace, randomblob(16), 'copy' || n, owner, json_set(body, \
+               '$.name', 'copy' || n, '$.input_schema.properties.a.enum', json(?2)), source \
+               FROM tools, number WHERE name = 'original'";
+    let choices = json!((0..20_000).collect::<Vec<_>>()).to_string();
+    let records = rusqlite::Connection::open(world.database()).unwrap();
+    assert_eq!(records.execute(sql, rusqlite::params![count, choices]).unwrap(), count);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t216_many_tools_with_large_schemas_are_listed_in_pages() {
+    const COPIES: usize = 40;
+    let world = World::start().await;
+    add(&world, "original", json!({})).await;
+    let few = asked(&world.owner, "tools/list", json!({})).await["result"].clone();
+    assert_eq!(few["nextCursor"], Value::Null, "one page is enough");
+    copy_with_large_schema(&world, COPIES);
+    let (mut all, mut pages, mut cursor) = (Vec::new(), 0, json!({}));
+    loop {
+        let page = asked(&world.owner, "tools/list", cursor).await["result"].clone();
+        let tools = page["tools"].as_array().unwrap();
+        assert!((1..20).contains(&tools.len()), "{}", tools.len());
+        all.extend(tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()));
+        pages += 1;
+        if page["nextCursor"].is_null() {
+            break;
+        }
+        cursor = json!({"cursor": page["nextCursor"]});
+    }
+    assert!((3..=8).contains(&pages), "{pages} pages");
+    let mut expected: Vec<_> = (1..=COPIES).map(|number| format!("copy{number}")).collect();
+    expected.extend(
+        few["tools"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().into()),
+    );
+    all.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(all, expected, "each once, and none is left out");
+}
+
 // proves P-065
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_sees_and_calls_only_what_it_may_use() {

@@ -551,10 +551,20 @@ async fn no_other_road_leads_to_a_host_that_is_not_open() {
 async fn only_an_owner_of_the_workspace_opens_all_hosts_or_an_inner_address() {
     let world = World::start().await;
     let maker = world.principal("maker", &["USAGE", "MODIFY"]).await;
-    for value in ["0.0.0.0", "127.0.0.1:0", "10.0.0.5:8000", "[fd00::5]", "*.com", "*.test:0"] {
+    let (wide, inner) = ("allows public hosts of more than one owner", "is not a public address");
+    for (value, reason) in [
+        ("0.0.0.0", wide),
+        ("127.0.0.1:0", inner),
+        ("10.0.0.5:8000", inner),
+        ("[fd00::5]", inner),
+        ("*.com", wide),
+        ("*.test:0", wide),
+    ] {
         let rule = json!({"name": "wide", "value_list": ["example.com", value]});
-        let error = maker.refused("POST", "/v1/network-rules", Some(rule)).await;
-        assert_eq!(error, (403, "grant.missing".to_owned()), "{value}");
+        let (status, problem) = maker.call("POST", "/v1/network-rules", Some(rule)).await;
+        assert_eq!((status, &problem["code"]), (403, &json!("grant.missing")), "{value}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.starts_with(&format!("`{value}` {reason}: ")), "{detail}");
     }
     let narrow = rule(&maker, "narrow", json!(["*.example.com", "93.184.216.34:443"])).await;
     let wide = json!({"name": "narrow", "value_list": ["0.0.0.0"]});

@@ -222,6 +222,52 @@ async fn t203_lists_that_a_client_never_reads_have_a_limit_and_come_back_when_it
     gives_back(&world, before, 64 * MIB).await;
 }
 
+/// The peak of the server's memory while `work` runs, above what it had before.
+async fn peak_during<T>(world: &World, work: impl Future<Output = T>) -> (u64, T) {
+    let before = memory(world, "VmRSS");
+    fs::write(format!("/proc/{}/clear_refs", world.pid()), "5").unwrap();
+    let done = work.await;
+    (memory(world, "VmHWM").saturating_sub(before), done)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t215_a_list_of_values_takes_their_text_and_not_two_hundred_times_as_much() {
+    const VALUES: usize = 8;
+    const LIST: &str = "/v1/executions?limit=200";
+    // 400 KB as text, 28 MB as a tree.
+    let value = json!(vec![json!({"a": 1}); 50_000]);
+    let world = World::start().await;
+    for _ in 0..VALUES {
+        let record = world.owner.execute("[{'a': 1}] * 50_000").await;
+        assert_eq!(record["status"], "succeeded", "{}", record["error"]);
+    }
+    let record = world.owner.get(LIST).await["items"][0].clone();
+    assert!(record["value"] == value, "the list has the value");
+    assert_eq!((&record["output"], &record["results"]), (&json!([]), &json!([])));
+    let lists = async { tokio::join!(world.owner.get(LIST), world.owner.get(LIST)) };
+    let (peak, (one, other)) = peak_during(&world, lists).await;
+    for list in [one, other] {
+        assert_eq!(list["items"].as_array().unwrap().len(), VALUES);
+        assert!(list["items"].as_array().unwrap().iter().all(|item| item["value"] == value));
+    }
+    assert!(peak < 64 * MIB, "two lists of 3.2 MB took {} MiB", peak / MIB);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t215_a_listed_record_has_the_members_of_its_detail() {
+    let world = World::start().await;
+    let ask = Some(json!({"permission": "ask"}));
+    assert_eq!(world.owner.call("PUT", "/v1/permissions/execute_python", ask).await.0, 200);
+    let waiting = world.owner.execute("'\\u{e9} \"quoted\"'\n# waits").await;
+    let done = world.owner.get("/v1/executions").await["items"].clone();
+    assert_eq!(done.as_array().unwrap().len(), 1);
+    for item in done.as_array().unwrap() {
+        let path = format!("/v1/executions/{}", item["id"].as_str().unwrap());
+        assert_eq!(item, &world.owner.get(&path).await);
+    }
+    assert_eq!((&done[0]["id"], &done[0]["code"]), (&waiting["id"], &waiting["code"]));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn t76_a_slow_listener_of_a_run_reads_the_rest_from_its_record() {
     const BYTES: u64 = 12_000_000;

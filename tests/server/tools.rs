@@ -478,3 +478,34 @@ async fn what_a_tool_will_miss_is_told_before_it_runs() {
     let listed = world.owner.get("/v1/executions").await;
     assert_eq!(listed["items"].as_array().unwrap().len(), 1, "the other one did not run");
 }
+
+/// Copies the only row of a table under other names and ids until it has `count`.
+fn fill(world: &World, table: &str, count: usize) {
+    let columns = if table == "tools" { "owner, body, source" } else { "owner, body" };
+    let sql = format!(
+        "WITH RECURSIVE number(n) AS (VALUES (2) UNION ALL SELECT n + 1 FROM number WHERE n < ?1) \
+         INSERT INTO {table} (workspace, id, name, {columns}) \
+         SELECT workspace, randomblob(16), 'copy' || n, {columns} FROM {table}, number"
+    );
+    let records = rusqlite::Connection::open(world.database()).unwrap();
+    assert_eq!(records.execute(&sql, [count]).unwrap(), count - 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t216_a_workspace_has_a_thousand_tools_and_agents_and_no_more() {
+    let world = World::start().await;
+    let code = "def handle(a: int) -> int:\n    \"\"\"Returns it.\n\n    Args:\n        a: a number\n    \"\"\"\n    return a\n";
+    let tool = |name: &str| run_python_code(name, code);
+    let agent =
+        |name: &str| json!({"specification": format!("name: {name}\ninstructions: Help.\n")});
+    for (table, of) in [("tools", &tool as &dyn Fn(&str) -> Value), ("agents", &agent)] {
+        let path = format!("/v1/{table}");
+        world.owner.post(&path, of("first")).await;
+        fill(&world, table, 999);
+        let last = world.owner.post(&path, of("last")).await;
+        let full = world.owner.refused("POST", &path, Some(of("more"))).await;
+        assert_eq!(full, (413, "quota.exceeded".into()), "{table}");
+        world.owner.delete(&format!("{path}/{}", last["id"].as_str().unwrap())).await;
+        world.owner.post(&path, of("more")).await;
+    }
+}

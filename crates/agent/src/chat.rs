@@ -331,7 +331,7 @@ async fn answer_message(
             Ok(answer) => RunOutcome::answered(answer, None),
             Err(error) => RunOutcome::withheld(error),
         },
-        LoopOutcome::NeedsApproval => RunOutcome::answered(String::new(), None),
+        LoopOutcome::NeedsApproval => RunOutcome::awaiting_approval(),
     })
 }
 

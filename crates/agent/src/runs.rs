@@ -110,6 +110,11 @@ impl RunOutcome {
         Self { status, error, answer }
     }
 
+    /// The run waits for an approval, and continues with the next message.
+    pub(crate) fn awaiting_approval() -> Self {
+        Self { status: ExecutionStatus::Succeeded, error: None, answer: String::new() }
+    }
+
     /// The answer is withheld, because it has numbers that nothing computed after this error.
     pub(crate) fn withheld(error: Error) -> Self {
         Self::answered(prompts::fill(prompts::NO_RESULT, "error", &error.message), Some(error))

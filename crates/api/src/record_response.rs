@@ -8,7 +8,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use serde::Serialize;
-use service::{EventLog, ExecutionRecord, ResponseBudget};
+use serde_json::Value;
+use service::{EventLog, ExecutionJson, ExecutionRecord, Page, ResponseBudget};
 use std::io;
 use types::{Event, Execution, Transcript};
 
@@ -40,6 +41,17 @@ pub(crate) fn record_response(record: ExecutionRecord) -> Response {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// Responds with a page of records, which are text already.
+pub(crate) fn page_response(page: &Page<ExecutionJson>) -> Response {
+    let items: Vec<&str> = page.items.iter().map(ExecutionJson::as_str).collect();
+    let mut text = format!(r#"{{"items":[{}]"#, items.join(","));
+    if let Some(cursor) = &page.next_cursor {
+        text.push_str(&format!(r#","next_cursor":{}"#, Value::from(cursor.as_str())));
+    }
+    text.push('}');
+    ([(CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// The JSON before the two long fields.

@@ -154,6 +154,11 @@ impl Reader<'_> {
         self.query_one(sql, (workspace.uuid(), name), |row| from_json_column("agent", row, "body"))
     }
 
+    pub fn count_agents(&self, workspace: WorkspaceId) -> Result<u64, DatabaseError> {
+        let sql = "SELECT count(*) FROM agents WHERE workspace = ?1";
+        Ok(self.query_one(sql, [workspace.uuid()], |row| Ok(row.get(0)?))?.unwrap_or_default())
+    }
+
     /// A search is in their names.
     pub fn agents(
         &self,

@@ -14,7 +14,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
-use types::FileId;
+use types::{FileId, PrincipalId};
 
 /// Everything that a server keeps. Dropping it writes what was asked for and lets the directory go.
 pub struct Database {
@@ -106,12 +106,13 @@ impl Database {
     }
 
     /// Like [`Database::write_unsynced`], for many bytes, such as the output of an execution: it
-    /// waits until the jobs of others are written.
+    /// waits until other records are written, and takes turns with the bulk jobs of other callers.
     pub async fn write_bulk<T: Send + 'static>(
         &self,
+        caller: Option<PrincipalId>,
         job: impl FnOnce(&Tx<'_>) -> Result<T, DatabaseError> + Send + 'static,
     ) -> Result<T, DatabaseError> {
-        self.writer.write(Durability::Normal, Priority::Bulk, job).await
+        self.writer.write(Durability::Normal, Priority::Bulk { caller }, job).await
     }
 
     /// Whether the last write succeeded.

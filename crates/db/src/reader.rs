@@ -62,6 +62,23 @@ impl<'c> Reader<'c> {
         Ok(found)
     }
 
+    /// Visits rows until `visit` returns false. Returns whether it did.
+    pub(crate) fn visit(
+        &self,
+        sql: &str,
+        params: impl Params,
+        mut visit: impl FnMut(&Row<'_>) -> Result<bool, DatabaseError>,
+    ) -> Result<bool, DatabaseError> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        while let Some(row) = rows.next()? {
+            if !visit(row)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// In `sql`, `?1` is the id before which a page begins and `?2` how many rows are wanted; what
     /// it is filtered by follows. The column of the id is named `id`.
     pub(crate) fn query_page<T>(

@@ -14,6 +14,14 @@ pub struct ObjectFilter {
     pub seen_by: Option<Vec<PrincipalId>>,
 }
 
+/// Tools in the order of their names.
+#[derive(Debug)]
+pub struct ToolsByName {
+    pub tools: Vec<Tool>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
 impl ObjectFilter {
     /// For `json_each`: SQL has no lists.
     pub(crate) fn viewers_json(&self) -> Option<String> {
@@ -120,6 +128,40 @@ impl Reader<'_> {
                    AND body ->> '$.entry' = 'function' \
                    AND body ->> '$.configuration.externalId' = ?2 ORDER BY name";
         self.query_many(sql, (workspace.uuid(), function), |row| Ok(row.get(0)?))
+    }
+
+    pub fn count_tools(&self, workspace: WorkspaceId) -> Result<u64, DatabaseError> {
+        let sql = "SELECT count(*) FROM tools WHERE workspace = ?1";
+        Ok(self.query_one(sql, [workspace.uuid()], |row| Ok(row.get(0)?))?.unwrap_or_default())
+    }
+
+    /// Tools after a name, without their definitions. Ends after the tool with which they take
+    /// `memory_max` bytes of memory, which may be hundred times their text.
+    pub fn tools_after(
+        &self,
+        workspace: WorkspaceId,
+        viewers: &ObjectFilter,
+        name: &str,
+        memory_max: usize,
+    ) -> Result<ToolsByName, DatabaseError> {
+        let sql = "SELECT body FROM tools WHERE workspace = ?1 AND name > ?2 \
+                   AND (?3 IS NULL OR EXISTS (SELECT 1 FROM grants \
+                        WHERE grants.workspace = tools.workspace AND object_kind = 'tool' \
+                        AND object_id = tools.id AND privilege <> 'INSTALL' \
+                        AND principal IN (SELECT unhex(value) FROM json_each(?3)))) \
+                   ORDER BY name";
+        let (mut tools, mut bytes) = (Vec::new(), 0);
+        let more = self.visit(sql, (workspace.uuid(), name, viewers.viewers_json()), |row| {
+            if bytes >= memory_max {
+                return Ok(false);
+            }
+            let mut tool: Tool = from_json_column("tool", row, "body")?;
+            tool.definition.clear();
+            bytes += tool.memory_bytes();
+            tools.push(tool);
+            Ok(true)
+        })?;
+        Ok(ToolsByName { tools, more })
     }
 
     pub fn tools(

@@ -1,10 +1,11 @@
 //! One thread writes, and a caller gets its result when the commit is on the disk.
 //!
 //! All jobs that wait when the thread is free are written in one transaction, so that they share one
-//! fsync. Of bulk jobs, such as the output of an execution, only one is in a transaction, so that the
-//! output of one caller does not delay the records of others. Each job has a savepoint: a job that fails
-//! undoes only itself. After an error of the disk nothing is written any more. A commit that may have changed what is decided by makes
-//! a new [`Revision`] before anybody is told of it.
+//! fsync. Of bulk jobs, such as the output of an execution, only one is in a transaction, and callers
+//! take turns, so that the output of one caller delays neither the records nor the output of others.
+//! Each job has a savepoint: a job that fails undoes only itself. After an error of the disk nothing is
+//! written any more. A commit that may have changed what is decided by makes a new [`Revision`] before
+//! any caller is told of it.
 
 use crate::audit::AuditSigner;
 use crate::integrity::AuditHeadFile;
@@ -13,7 +14,6 @@ use crate::revision::{Revision, RevisionCounter};
 use crate::{DatabaseError, schema};
 use rusqlite::{Connection, Params};
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -21,11 +21,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
+use types::{PrincipalId, TurnQueue};
 
 /// Jobs in one transaction. An answer waits for all of them.
 const BATCH_JOBS_MAX: usize = 256;
 /// Capacity of the queue; further callers wait before it.
 const QUEUE_JOBS_MAX: usize = 1024;
+/// Bulk jobs that were received and are not written yet. Each holds the bytes that it writes; while
+/// there are so many, no further job is received.
+const BULK_JOBS_MAX: usize = 1024;
 /// Pages in the log after which they are moved into the database, after the answers and not before
 /// them. SQLite itself would wait for 1,000 pages; copying those takes so long that the next write
 /// waits noticeably for it.
@@ -99,8 +103,9 @@ pub(crate) enum Durability {
 pub(crate) enum Priority {
     /// A caller waits for it: all that are in the queue are written together.
     Interactive,
-    /// Many bytes: one in a transaction, behind the interactive jobs.
-    Bulk,
+    /// Many bytes: one in a transaction, behind the interactive jobs. Callers take turns; the server
+    /// itself is one of them.
+    Bulk { caller: Option<PrincipalId> },
 }
 
 /// Tells the caller how the commit went.
@@ -200,9 +205,8 @@ impl Drop for Writer {
 /// The jobs that wait for the thread.
 struct JobQueue {
     jobs: mpsc::Receiver<WriteJob>,
-    /// Bulk jobs that were received and not yet written, the oldest first. A caller of a bulk job waits
-    /// for it, so there are no more of them than executions.
-    bulk: VecDeque<WriteJob>,
+    /// Bulk jobs that were received and not yet written.
+    bulk: TurnQueue<Option<PrincipalId>, WriteJob>,
 }
 
 impl JobQueue {
@@ -211,21 +215,22 @@ impl JobQueue {
     fn next_batch(&mut self, batch: &mut Vec<WriteJob>) -> bool {
         if self.bulk.is_empty() {
             let first = self.jobs.blocking_recv();
-            first.into_iter().for_each(|job| self.sort(job, batch));
+            first.into_iter().for_each(|job| self.enqueue(job, batch));
         }
         while batch.len() < BATCH_JOBS_MAX
+            && self.bulk.len() < BULK_JOBS_MAX
             && let Ok(job) = self.jobs.try_recv()
         {
-            self.sort(job, batch);
+            self.enqueue(job, batch);
         }
-        batch.extend(self.bulk.pop_front());
+        batch.extend(self.bulk.pop().map(|(_, job)| job));
         !batch.is_empty()
     }
 
-    fn sort(&mut self, job: WriteJob, batch: &mut Vec<WriteJob>) {
+    fn enqueue(&mut self, job: WriteJob, batch: &mut Vec<WriteJob>) {
         match job.priority {
             Priority::Interactive => batch.push(job),
-            Priority::Bulk => self.bulk.push_back(job),
+            Priority::Bulk { caller } => drop(self.bulk.push(caller, job)),
         }
     }
 }
@@ -270,7 +275,7 @@ impl WriterThread {
     }
 
     fn run(mut self, jobs: mpsc::Receiver<WriteJob>) {
-        let mut queue = JobQueue { jobs, bulk: VecDeque::new() };
+        let mut queue = JobQueue { jobs, bulk: TurnQueue::default() };
         let mut batch = Vec::with_capacity(BATCH_JOBS_MAX);
         while queue.next_batch(&mut batch) {
             self.commit_batch(&mut batch);
@@ -382,5 +387,38 @@ impl WriterThread {
     fn execute(&self, sql: &str) -> Result<(), DatabaseError> {
         self.connection.prepare_cached(sql)?.execute([])?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(priority: Priority) -> WriteJob {
+        let answer: CommitCallback = Box::new(|_| {});
+        let run: JobFn = Box::new(|_| CompletedJob { failed: None, answer });
+        WriteJob { durability: Durability::Normal, priority, run }
+    }
+
+    #[test]
+    fn t217_bulk_jobs_that_wait_are_bounded_and_do_not_hold_up_records() {
+        const SENT: usize = 3 * BULK_JOBS_MAX;
+        let (sender, jobs) = mpsc::channel(SENT + 1);
+        let send = |priority| assert!(sender.try_send(job(priority)).is_ok());
+        let mut queue = JobQueue { jobs, bulk: TurnQueue::default() };
+        let bulk = Priority::Bulk { caller: None };
+        (0..10).for_each(|_| send(bulk));
+        send(Priority::Interactive);
+        let mut batch = Vec::new();
+        assert!(queue.next_batch(&mut batch));
+        let kinds: Vec<_> = batch.drain(..).map(|job| job.priority).collect();
+        assert_eq!(kinds, [Priority::Interactive, bulk], "the record first, and one bulk job");
+        (10..SENT).for_each(|_| send(bulk));
+        for written in 2..SENT {
+            assert!(queue.next_batch(&mut batch));
+            assert_eq!(batch.drain(..).count(), 1);
+            assert!(queue.bulk.len() < BULK_JOBS_MAX);
+            assert_eq!(queue.bulk.len() + queue.jobs.len(), SENT - written);
+        }
     }
 }

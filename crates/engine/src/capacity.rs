@@ -1,22 +1,19 @@
-//! Limits the number of sandboxes. A request that finds no capacity waits in a short queue, first
-//! come first served; if the queue is full, it is refused at once.
+//! Limits the number of sandboxes. A request that finds no capacity waits in a short queue, in which
+//! callers take turns. If the queue is full, the caller with the most requests in it gives way.
 
 use crate::config::Config;
+use crate::slot_queue::{Caller, Slot, SlotQueue};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use types::{Error, ErrorCode};
 
 #[derive(Debug)]
 pub(crate) struct Capacity {
-    /// Fair: waiting requests are served before new ones.
-    permits: Arc<Semaphore>,
+    slots: Arc<SlotQueue>,
     max: u32,
-    queue_max: usize,
     queue_wait: Duration,
-    waiting: AtomicUsize,
     stopping: watch::Sender<bool>,
 }
 
@@ -32,53 +29,29 @@ pub struct EngineLoad {
 /// Capacity for one sandbox. Dropping it releases the capacity.
 #[derive(Debug)]
 pub(crate) struct CapacityPermit {
-    _permit: OwnedSemaphorePermit,
-}
-
-/// A place in the queue.
-struct QueueGuard<'a>(&'a AtomicUsize);
-
-impl Drop for QueueGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    _slot: Slot,
 }
 
 impl Capacity {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
-            permits: Arc::new(Semaphore::new(config.sandboxes_max as usize)),
+            slots: SlotQueue::new(config.sandboxes_max as usize, config.queue_max),
             max: config.sandboxes_max,
-            queue_max: config.queue_max,
             queue_wait: config.queue_wait,
-            waiting: AtomicUsize::new(0),
             stopping: watch::Sender::new(false),
         }
     }
 
-    pub(crate) async fn acquire(&self) -> Result<CapacityPermit, Error> {
+    pub(crate) async fn acquire(&self, caller: Caller) -> Result<CapacityPermit, Error> {
         self.check_open()?;
-        let room = || Arc::clone(&self.permits);
-        if let Ok(permit) = room().try_acquire_owned() {
-            return Ok(CapacityPermit { _permit: permit });
-        }
-        let _waiting = self.queue()?;
         let mut stopping = self.stopping.subscribe();
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => Err(Self::stopping_error()),
-            waited = timeout(self.queue_wait, room().acquire_owned()) => match waited {
-                Ok(Ok(permit)) => Ok(CapacityPermit { _permit: permit }),
-                Ok(Err(_)) | Err(_) => Err(self.exhausted_error()),
+            waited = timeout(self.queue_wait, self.slots.acquire(caller)) => match waited {
+                Ok(Some(slot)) => Ok(CapacityPermit { _slot: slot }),
+                Ok(None) | Err(_) => Err(self.exhausted_error()),
             },
-        }
-    }
-
-    fn queue(&self) -> Result<QueueGuard<'_>, Error> {
-        let one_more = |waiting| (waiting < self.queue_max).then_some(waiting + 1);
-        match self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more) {
-            Ok(_) => Ok(QueueGuard(&self.waiting)),
-            Err(_) => Err(self.exhausted_error()),
         }
     }
 
@@ -97,11 +70,10 @@ impl Capacity {
     }
 
     pub(crate) fn load(&self) -> EngineLoad {
-        let free = u32::try_from(self.permits.available_permits()).unwrap_or(u32::MAX);
         EngineLoad {
-            in_use: self.max.saturating_sub(free),
+            in_use: u32::try_from(self.slots.in_use()).unwrap_or(self.max),
             max: self.max,
-            waiting: self.waiting.load(Ordering::Relaxed),
+            waiting: self.slots.waiting(),
         }
     }
 
@@ -116,7 +88,73 @@ impl Capacity {
 
     /// Waits until every sandbox has released its capacity.
     pub(crate) async fn wait_until_empty(&self) {
-        // An error means that the semaphore is closed and has no permits to give.
-        let _ = self.permits.acquire_many(self.max).await;
+        self.slots.wait_until_idle().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+    use types::PrincipalId;
+    use uuid::Uuid;
+
+    type Request<'a> = Pin<Box<dyn Future<Output = Result<CapacityPermit, Error>> + 'a>>;
+
+    fn capacity(queue_max: usize) -> Capacity {
+        let config = Config::for_server("data".into(), "belljar".into());
+        Capacity::new(&Config { sandboxes_max: 1, queue_max, ..config })
+    }
+
+    fn request(capacity: &Capacity, number: u128) -> Request<'_> {
+        Box::pin(capacity.acquire(Some(PrincipalId::new(Uuid::from_u128(number)))))
+    }
+
+    fn answer(request: &mut Request<'_>) -> Option<Result<CapacityPermit, ErrorCode>> {
+        match request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Some(answer.map_err(|error| error.code)),
+            Poll::Pending => None,
+        }
+    }
+
+    fn is_exhausted(request: &mut Request<'_>) -> bool {
+        matches!(answer(request), Some(Err(ErrorCode::CapacityExhausted)))
+    }
+
+    fn waiting<'a>(capacity: &'a Capacity, number: u128, count: usize) -> Vec<Request<'a>> {
+        let mut all: Vec<_> = (0..count).map(|_| request(capacity, number)).collect();
+        assert!(all.iter_mut().all(|request| answer(request).is_none()));
+        all
+    }
+
+    #[tokio::test]
+    async fn t219_callers_that_wait_for_a_sandbox_take_turns() {
+        let capacity = capacity(16);
+        let running = answer(&mut request(&capacity, 1));
+        let mut flood = waiting(&capacity, 1, 10);
+        let mut neighbour = waiting(&capacity, 2, 1);
+        drop(running);
+        let next = answer(&mut flood[0]);
+        assert!(matches!(next, Some(Ok(_))), "it came first");
+        drop(next);
+        let next = answer(&mut neighbour[0]);
+        assert!(matches!(next, Some(Ok(_))), "then the neighbour");
+        let load = EngineLoad { in_use: 1, max: 1, waiting: 9 };
+        assert_eq!(capacity.load(), load, "the released sandbox went to the next");
+    }
+
+    #[tokio::test]
+    async fn t219_one_caller_does_not_fill_the_queue() {
+        let capacity = capacity(4);
+        let _running = answer(&mut request(&capacity, 1));
+        let mut flood = waiting(&capacity, 1, 4);
+        assert!(is_exhausted(&mut request(&capacity, 1)), "its own fifth");
+        let mut neighbour = waiting(&capacity, 2, 1);
+        assert!(is_exhausted(&mut flood[3]), "the newest of the flood gave way");
+        assert!(answer(&mut flood[2]).is_none() && answer(&mut neighbour[0]).is_none());
+        assert_eq!(capacity.load().waiting, 4);
+        capacity.stop();
+        assert!(is_exhausted(&mut neighbour[0]), "a stop refuses those that wait");
     }
 }

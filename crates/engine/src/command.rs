@@ -1,8 +1,8 @@
 //! Requests to the engine, validated as far as that is possible without a sandbox.
 
 use crate::config::ExpiryRequest;
-use crate::grants::SandboxGrants;
 use crate::package_installer::InstallHandler;
+use crate::sandbox_grants::SandboxGrants;
 use sandbox::StopHandle;
 use std::fs::File;
 use std::io::{Cursor, Read};

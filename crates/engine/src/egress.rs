@@ -4,7 +4,7 @@
 //! The engine hands it the socket once per sandbox, and the handler's guard never outlives the
 //! sandbox. Without a handler the socket is closed before any code runs.
 
-use crate::grants::SandboxGrants;
+use crate::sandbox_grants::SandboxGrants;
 use jail::PROXY_PORT;
 use redact::OutputRedactor;
 use sandbox::Sandbox;

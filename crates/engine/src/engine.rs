@@ -8,10 +8,10 @@ use crate::environment_cache::{
     EnvironmentCache, InstalledVersions, RunningEnvironment, UnsandboxedPython,
 };
 use crate::execution_outcome::spawn_error;
-use crate::grants::{ReservedGrants, SandboxGrants};
 use crate::limits;
 use crate::package_installer::INSTALLS_AT_ONCE;
 use crate::running_executions::RunningExecutions;
+use crate::sandbox_grants::{ReservedGrants, SandboxGrants};
 use crate::session::{LiveSession, SandboxHandle, SessionInfo, SessionParts, not_found_error};
 use crate::start_queue::{CountedExecution, StartQueue, starts_at_once};
 use crate::volumes::{GrantedVolume, VolumeLocks, VolumeMemoryBudget, WritableVolumes};
@@ -131,7 +131,7 @@ impl Engine {
         let limits = limits::resolve_for_sandbox(&caps.unwrap_or(self.config.caps), &limits)?;
         let expiry = expiry.resolve(self.config.expiry, self.config.expiry)?;
         self.environment_cache.find(&self.config, &environment)?;
-        let permit = self.capacity.acquire().await?;
+        let permit = self.capacity.acquire(started_by).await?;
         let grants = self.reserve_grants(grants)?;
         let environment = self.environment_cache.get(&self.config, &environment, |_| {}).await?;
         let granted = Arc::clone(&grants.grants);
@@ -188,16 +188,16 @@ impl Engine {
         grants: Arc<SandboxGrants>,
         active: &CountedExecution,
     ) -> Result<SandboxHandle, Error> {
-        let permit = active.start().await;
+        let start = active.start().await;
         let volumes = &grants.volumes;
         if volumes.is_empty() {
-            let leased = ready.pool.lease(limits, permit.ready_left).await;
+            let leased = ready.pool.lease(limits, start.ready_left).await;
             let sandbox = leased.map_err(|error| spawn_error(&error))?;
             return Ok(SandboxHandle::new(sandbox, WritableVolumes::default(), grants));
         }
         let mounts: Vec<_> = volumes.iter().map(GrantedVolume::mount).collect();
         let spawned = ready.pool.spawn_with_volumes(limits, &mounts).await;
-        drop(permit);
+        drop(start);
         let sandbox = spawned.map_err(|error| spawn_error(&error))?;
         let held =
             WritableVolumes::open(&sandbox, volumes, self.volume_base()?, &self.volume_locks);
@@ -281,7 +281,7 @@ impl Engine {
         if self.capacity.load().in_use >= self.capacity.load().max {
             return Ok(());
         }
-        let _slot = self.capacity.acquire().await?;
+        let _capacity = self.capacity.acquire(None).await?;
         let limits = limits::resolve_for_sandbox(&self.config.caps, &LimitsRequest::default())?;
         let ready = self.environment_cache.get(&self.config, environment, |_| {}).await?;
         let sandbox = ready.pool.lease(&limits, 0).await.map_err(|error| spawn_error(&error))?;

@@ -54,7 +54,7 @@ impl RunningEnvironment {
         Ok(UnsandboxedPython {
             interpreter: environment.python.executable.clone(),
             site_packages: environment.site_packages(),
-            runner: install_runner_files(config)?.path().join("kernel"),
+            runner: install_runner_files(config)?.runner_directory(),
             variables: environment.variables.clone().into_iter().collect(),
             preload: preload(environment),
         })

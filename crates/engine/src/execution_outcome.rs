@@ -389,23 +389,11 @@ fn death_outcome(
             .hint("use sys.exit instead of os._exit to keep the session"),
         ),
         (9, _) if ending.oom_kills > 0 => fail(record, EXIT_MEMORY, memory_error(limits, entry)),
-        (signal, _) => fail(
-            record,
-            SIGNAL_EXIT_BASE + signal,
-            Error::new(
-                ErrorCode::SandboxCrashed,
-                format!("the interpreter was killed by signal {signal} ({})", signal_name(signal)),
-            )
-            .hint(signal_hint(signal)),
-        ),
-    }
-}
-
-fn signal_hint(signal: i32) -> &'static str {
-    match signal {
-        4 | 6 | 7 | 8 | 11 => "native code crashed; the next execution gets a new interpreter",
-        _ => {
-            "code inside sent the signal, or the machine ran out of memory; the next execution gets a new interpreter"
+        (signal, _) => {
+            let (name, hint) = describe_signal(signal);
+            let message = format!("the interpreter was killed by signal {signal} ({name})");
+            let fault = Error::new(ErrorCode::SandboxCrashed, message).hint(hint);
+            fail(record, SIGNAL_EXIT_BASE + signal, fault);
         }
     }
 }
@@ -462,16 +450,20 @@ fn memory_message(limits: &Limits) -> String {
     format!("exceeded the memory limit of {} MiB", limits.memory_bytes / (1024 * 1024))
 }
 
-fn signal_name(signal: i32) -> &'static str {
+/// The name of a signal, and the hint for an interpreter that it killed.
+fn describe_signal(signal: i32) -> (&'static str, &'static str) {
+    const NATIVE: &str = "native code crashed; the next execution gets a new interpreter";
+    const SENT: &str = "code inside sent the signal, or the machine ran out of memory; the next \
+                        execution gets a new interpreter";
     match signal {
-        4 => "illegal instruction",
-        6 => "abort",
-        7 => "bus error",
-        8 => "arithmetic error",
-        9 => "killed",
-        11 => "segmentation fault",
-        15 => "terminated",
-        _ => "unexpected",
+        4 => ("illegal instruction", NATIVE),
+        6 => ("abort", NATIVE),
+        7 => ("bus error", NATIVE),
+        8 => ("arithmetic error", NATIVE),
+        9 => ("killed", SENT),
+        11 => ("segmentation fault", NATIVE),
+        15 => ("terminated", SENT),
+        _ => ("unexpected", SENT),
     }
 }
 
@@ -502,16 +494,40 @@ mod tests {
     use crate::command::Code;
     use sandbox::ProtocolError;
 
-    fn code_of(error: ProtocolError) -> ErrorCode {
-        let cause = ExitCause::ProtocolViolation(error);
+    fn failed(cause: ExitCause) -> Execution {
         let report = ExitReport { cause, ..ExitReport::cancelled_before_start() };
         let entry = EntryPoint::Cell(Code::new(b"1".to_vec()).unwrap());
         let id = types::ExecutionId::new(uuid::Uuid::nil());
         let mut record = Execution::new(id, Limits::DEFAULT, chrono::Utc::now());
         classify_exit(&mut record, &report, None, &entry);
-        let ended = (record.status, record.exit_code);
-        assert_eq!(ended, (ExecutionStatus::Failed, Some(EXIT_SANDBOX)));
+        assert_eq!(record.status, ExecutionStatus::Failed);
+        record
+    }
+
+    fn code_of(error: ProtocolError) -> ErrorCode {
+        let record = failed(ExitCause::ProtocolViolation(error));
+        assert_eq!(record.exit_code, Some(EXIT_SANDBOX));
         record.error.unwrap().code
+    }
+
+    #[test]
+    fn the_hint_for_a_signal_says_whether_native_code_crashed_or_the_signal_was_sent() {
+        for (signal, name, sender) in [
+            (6, "abort", "native code crashed"),
+            (7, "bus error", "native code crashed"),
+            (9, "killed", "code inside sent the signal"),
+            (11, "segmentation fault", "native code crashed"),
+            (15, "terminated", "code inside sent the signal"),
+            (12, "unexpected", "code inside sent the signal"),
+        ] {
+            let record = failed(ExitCause::Died { status: Some(signal) });
+            assert_eq!(record.exit_code, Some(SIGNAL_EXIT_BASE + signal));
+            let error = record.error.unwrap();
+            assert!(error.message.ends_with(&format!("signal {signal} ({name})")), "{error:?}");
+            let hint = error.hint.unwrap();
+            assert!(hint.starts_with(sender), "{signal}: {hint}");
+            assert!(hint.ends_with("; the next execution gets a new interpreter"), "{hint}");
+        }
     }
 
     #[test]

@@ -18,7 +18,6 @@ mod environment_cache;
 mod event_redactor;
 mod execution_outcome;
 mod files;
-mod grants;
 mod host_support;
 mod limits;
 mod package_installer;
@@ -28,7 +27,9 @@ mod resources;
 mod run;
 mod runner_request;
 mod running_executions;
+mod sandbox_grants;
 mod session;
+mod slot_queue;
 mod start_queue;
 mod volumes;
 
@@ -43,7 +44,6 @@ pub use egress::{EgressGuard, EgressHandler};
 pub use engine::Engine;
 pub use environment_cache::{InstalledVersions, UnsandboxedPython};
 pub use files::check_file_name;
-pub use grants::SandboxGrants;
 pub use host_support::{HostSupport, become_warden_if_asked};
 pub use package_installer::{
     InstallHandler, InstallRequest, InstallResult, ResolvedInstall, install_denied_error,
@@ -51,6 +51,7 @@ pub use package_installer::{
 pub use resources::HostResources;
 pub use run::{Admitted, FinishedExecution};
 pub use sandbox::{DirectoryListing, ValueRoom};
+pub use sandbox_grants::SandboxGrants;
 pub use session::SessionInfo;
 pub use volumes::{
     FileStamp, GrantedVolume, VOLUME_FILES_MAX, VolumeBase, VolumeDirectory, VolumeFileError,

@@ -10,11 +10,11 @@ use crate::directory_digest;
 use crate::engine::Engine;
 use crate::event_redactor::EventRedactor;
 use crate::files::{directory_error, write_input_files};
-use crate::grants::ReservedGrants;
 use crate::package_installer::{self, PackageInstaller};
 use crate::record::{add_loss_warning, finish_record, initial_record, redactor_for};
 use crate::runner_request::{runner_request, take_input_files};
 use crate::running_executions::RunningExecution;
+use crate::sandbox_grants::ReservedGrants;
 use crate::session::{SandboxHandle, SessionLease};
 use crate::start_queue::CountedExecution;
 use crate::{host_support, limits};
@@ -92,7 +92,7 @@ impl Engine {
             None => {
                 self.environment_cache.find(&self.config, &command.environment)?;
                 let limits = limits::resolve_for_sandbox(&caps, &asked)?;
-                let permit = self.wait_for_capacity(&command.stop).await?;
+                let permit = self.wait_for_capacity(&command).await?;
                 let grants = self.reserve_grants(take(&mut command.grants))?;
                 let target = ExecutionTarget::Fresh(grants, permit);
                 (limits, SandboxId::new(Uuid::now_v7()), target)
@@ -119,11 +119,11 @@ impl Engine {
         Ok(Admitted { engine: Arc::clone(self), command, target, running })
     }
 
-    async fn wait_for_capacity(&self, stopper: &StopHandle) -> Result<CapacityPermit, Error> {
+    async fn wait_for_capacity(&self, command: &Command) -> Result<CapacityPermit, Error> {
         tokio::select! {
             biased;
-            permit = self.capacity.acquire() => permit,
-            () = stopper.requested() => {
+            permit = self.capacity.acquire(command.started_by) => permit,
+            () = command.stop.requested() => {
                 Err(Error::new(ErrorCode::Cancelled, "the execution was cancelled while it waited"))
             }
         }

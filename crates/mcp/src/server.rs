@@ -276,14 +276,28 @@ impl McpServer {
         found.map_err(|_| task::task_not_found(id))
     }
 
-    async fn available_tools(&self, caller: &RequestCaller) -> Result<Vec<Tool>, RequestError> {
-        let mut listed = vec![execute_python::tool(), create_session::tool(), get_result::tool()];
-        listed.extend(files::tools());
+    fn built_in_tools(&self) -> Vec<Tool> {
+        let mut tools = vec![execute_python::tool(), create_session::tool(), get_result::tool()];
+        tools.extend(files::tools());
         if self.agents.has_models() {
-            listed.push(code_execution::tool());
+            tools.push(code_execution::tool());
         }
+        tools
+    }
+
+    /// A page of the tools after a name. The first page also has the built-in tools.
+    async fn list_tools_after(
+        &self,
+        caller: &RequestCaller,
+        after: Option<String>,
+    ) -> Result<ListToolsResult, RequestError> {
+        let mut listed = self.built_in_tools();
         let ours: Vec<_> = listed.iter().map(|tool| tool.name.clone()).collect();
-        let theirs = self.service.callable_tools(caller).await?.into_iter();
+        if after.is_some() {
+            listed.clear();
+        }
+        let page = self.service.callable_tools(caller, after).await?;
+        let theirs = page.tools.into_iter();
         listed.extend(
             theirs
                 .filter(|tool| !ours.contains(&tool.name.as_str().into()))
@@ -291,7 +305,7 @@ impl McpServer {
         );
         // A stable order gives equal text, which a client may have in its prompt cache.
         listed.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(listed)
+        Ok(ListToolsResult { next_cursor: page.next, ..ListToolsResult::with_all_items(listed) })
     }
 }
 
@@ -337,13 +351,13 @@ impl ServerHandler for McpServer {
 
     async fn list_tools(
         &self,
-        _: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         context: Context,
     ) -> Result<ListToolsResult, ErrorData> {
         let caller = self.caller(&context)?;
-        let tools =
-            self.available_tools(&caller).await.map_err(|problem| internal_error(&problem))?;
-        Ok(ListToolsResult::with_all_items(tools))
+        let after = request.and_then(|request| request.cursor);
+        let listed = self.list_tools_after(&caller, after).await;
+        listed.map_err(|problem| internal_error(&problem))
     }
 
     async fn call_tool(

@@ -95,6 +95,15 @@ enum PortPattern {
     },
 }
 
+/// Access that only an owner of the workspace may allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BroadAccess {
+    /// The whole public internet, or all names below one label, such as `*.com`.
+    ManyOwners,
+    /// An address that is not public.
+    InternalAddress,
+}
+
 impl HostPort {
     /// All hosts of the public internet, on the ports of the web.
     pub fn all_hosts() -> Self {
@@ -117,14 +126,17 @@ impl HostPort {
         host && self.covers_port(to.port())
     }
 
-    /// Whether it opens more than the hosts of one owner: the whole public internet, all names
-    /// below one label, such as `*.com`, or an internal address.
-    pub fn is_broad(&self) -> bool {
+    /// What it opens besides the public hosts of one owner.
+    pub fn broad_access(&self) -> Option<BroadAccess> {
         match &self.hosts {
-            HostPattern::All => true,
-            HostPattern::Address(address) => check_public(*address).is_err(),
-            HostPattern::Wildcard { after, .. } => after.matches('.').count() < 2,
-            HostPattern::Name(_) => false,
+            HostPattern::All => Some(BroadAccess::ManyOwners),
+            HostPattern::Wildcard { after, .. } if after.matches('.').count() < 2 => {
+                Some(BroadAccess::ManyOwners)
+            }
+            HostPattern::Address(address) if check_public(*address).is_err() => {
+                Some(BroadAccess::InternalAddress)
+            }
+            HostPattern::Address(_) | HostPattern::Wildcard { .. } | HostPattern::Name(_) => None,
         }
     }
 

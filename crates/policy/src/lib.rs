@@ -22,7 +22,7 @@ pub use fetch::{
     FetchException, FetchExceptionParseError, FetchRoute, FetchTarget, RouteError, URL_BYTES_MAX,
     UrlError,
 };
-pub use host_port::{HostPort, HostPortError};
+pub use host_port::{BroadAccess, HostPort, HostPortError};
 pub use integration_rules::{
     IntegrationRules, allowed_addresses, internet_integration, matching_integration,
 };

@@ -4,8 +4,8 @@
 #![cfg(test)]
 
 use belljar_policy::{
-    Destination, HostPort, IntegrationRules, NonPublicAddress, RouteError, allowed_addresses,
-    internet_integration, matching_integration,
+    BroadAccess, Destination, HostPort, IntegrationRules, NonPublicAddress, RouteError,
+    allowed_addresses, internet_integration, matching_integration,
 };
 use proptest::prelude::*;
 use std::net::IpAddr;
@@ -432,21 +432,17 @@ fn several_integrations_are_a_union_and_the_one_that_opened_is_named() {
 
 #[test]
 fn patterns_that_match_hosts_of_several_owners_are_broad() {
-    let wide = [
-        "0.0.0.0",
-        "0.0.0.0:80",
-        "*.com",
-        "*.com:0",
-        "api-*.org:443",
-        "*.Com.",
-        "10.0.0.5",
-        "[fd00::5]:1",
-    ];
+    let wide = ["0.0.0.0", "0.0.0.0:80", "*.com", "*.com:0", "api-*.org:443", "*.Com."];
+    let internal = ["10.0.0.5", "127.0.0.1:80", "[fd00::5]:1"];
     let narrow =
         ["example.com:0", "*.example.com:0", "snowflake-*.google.com", "com", "93.184.216.34:0"];
-    for (values, expected) in [(&wide[..], true), (&narrow[..], false)] {
+    for (values, expected) in [
+        (&wide[..], Some(BroadAccess::ManyOwners)),
+        (&internal[..], Some(BroadAccess::InternalAddress)),
+        (&narrow[..], None),
+    ] {
         for value in values {
-            assert_eq!(value.parse::<HostPort>().unwrap().is_broad(), expected, "{value}");
+            assert_eq!(value.parse::<HostPort>().unwrap().broad_access(), expected, "{value}");
         }
     }
 }

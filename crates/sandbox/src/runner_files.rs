@@ -48,6 +48,16 @@ impl RunnerFiles {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// The directory of the package `belljar_runner`.
+    pub fn runner_directory(&self) -> PathBuf {
+        runner_directory(&self.path)
+    }
+}
+
+/// The directory of the runner's sources below the directory of all files.
+fn runner_directory(path: &Path) -> PathBuf {
+    path.join("runner")
 }
 
 type RunnerFileList = Vec<(PathBuf, Vec<u8>)>;
@@ -90,7 +100,7 @@ fn write_tree(path: &Path, sources: &RunnerFileList) -> io::Result<()> {
     for (name, content) in sources {
         let target = match name.strip_prefix("site") {
             Ok(rest) => staged.join("site").join(rest),
-            Err(_) => staged.join("runner").join(name),
+            Err(_) => runner_directory(&staged).join(name),
         };
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent)?;

@@ -29,6 +29,7 @@ pub use audit::AuditQuery;
 pub use catalog::agents::{
     AgentQuery, AgentRequest, AgentRights, AgentView, OfferedTool, ResolvedAgent,
 };
+pub use catalog::callable_tools::CallableTools;
 pub use catalog::environments::{EnvironmentBuild, EnvironmentRequest};
 pub use catalog::explain::{ExplainQuery, Explanation};
 pub use catalog::functions::{
@@ -48,7 +49,10 @@ pub use data::documents::{DocumentQuery, FetchRequest};
 pub use data::inputs::FileInput;
 pub use data::staging::{StagedFile, StagingFile};
 pub use data::volumes::{VolumeChange, VolumeFile, VolumeRequest, VolumeView};
-pub use db::{AuditError, AuditVerification, SignedAnew, StoredResponse, sign_audit, verify_audit};
+pub use db::{
+    AuditError, AuditVerification, ExecutionJson, SignedAnew, StoredResponse, sign_audit,
+    verify_audit,
+};
 pub use error::{ErrorDetail, RequestError};
 pub use idempotency::RequestClaim;
 pub use identity::api_key::ApiKeyText;

@@ -71,7 +71,7 @@ impl DisplayData {
 
 /// Memory that a JSON value takes in a process: for many small values that is far more than their
 /// text.
-fn memory_bytes(value: &Value) -> usize {
+pub(crate) fn memory_bytes(value: &Value) -> usize {
     let within = match value {
         Value::String(text) => text.len(),
         Value::Array(items) => items.iter().map(memory_bytes).sum(),

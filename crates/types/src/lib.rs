@@ -24,6 +24,7 @@ mod secret;
 mod session;
 mod shared_cache;
 mod tool;
+mod turn_queue;
 mod volume;
 
 pub use approval::{Approval, ApprovalScope, ApprovalState, Permission};
@@ -62,4 +63,5 @@ pub use secret::{
 pub use session::{Session, SessionStatus};
 pub use shared_cache::SharedCache;
 pub use tool::{Agent, ApprovalAction, RunAs, SpecificationFormat, Tool, ToolBinding};
+pub use turn_queue::TurnQueue;
 pub use volume::{Volume, VolumeAccess, VolumeGrant};

@@ -1,5 +1,6 @@
 //! Tools and agents as they are stored: their authors' text, and the data parsed from it.
 
+use crate::execution::memory_bytes;
 use crate::{AgentId, PrincipalId, ToolId, WorkspaceId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,14 @@ pub struct Tool {
     pub deployment_id: WorkspaceId,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
+}
+
+impl Tool {
+    /// Memory that the schemas and the description take in a process.
+    pub fn memory_bytes(&self) -> usize {
+        let output = self.output_schema.as_ref().map_or(0, memory_bytes);
+        self.description.len() + memory_bytes(&self.input_schema) + output
+    }
 }
 
 /// The principal whose rights code of an agent has.

@@ -6,7 +6,7 @@ use crate::execution_response::{call_response, submit_options};
 use crate::extract::{Json, Path, Query};
 use crate::idempotency::ClaimedKey;
 use crate::problem::Problem;
-use crate::record_response::record_response;
+use crate::record_response::{page_response, record_response};
 use crate::sse::{self, LastEventId, ResponseMode};
 use axum::Extension;
 use axum::extract::State;
@@ -80,8 +80,8 @@ async fn list(
     State(app): State<Arc<AppState>>,
     caller: Extension<RequestCaller>,
     Query(query): Query<ExecutionQuery>,
-) -> Result<Json<Page<Execution>>, Problem> {
-    Ok(Json(app.service.executions(&caller, query).await?))
+) -> Result<Response, Problem> {
+    Ok(page_response(&app.service.executions(&caller, query).await?))
 }
 
 /// Get the record of an execution

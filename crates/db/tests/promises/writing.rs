@@ -5,9 +5,12 @@ use belljar_db::{Database, DatabaseError, EventBatch, FinishedExecutionRow};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::mpsc;
+use std::pin::Pin;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll, Waker};
 use tokio::task::{JoinSet, yield_now};
-use types::{ApiKey, Event, ExecutionStatus, KeyId};
+use types::{ApiKey, Event, ExecutionStatus, KeyId, PrincipalId};
 
 /// The commits in the log, as they stand in the file.
 fn commits(data: &Path) -> usize {
@@ -22,20 +25,8 @@ fn commits(data: &Path) -> usize {
 async fn concurrent_writes_share_one_commit_and_a_failing_one_affects_no_other() {
     let world = World::new().await;
     let home = world.home;
-    let (release, held) = mpsc::channel::<()>();
-    let (begun, begins) = mpsc::channel();
     let mut jobs = JoinSet::new();
-    let db = world.db.clone();
-    jobs.spawn(async move {
-        let hold = move |_: &belljar_db::Tx<'_>| {
-            begun.send(()).unwrap();
-            held.recv().unwrap();
-            Ok(())
-        };
-        db.write(hold).await
-    });
-    yield_now().await;
-    begins.recv().unwrap();
+    let release = hold_writer(&world, &mut jobs).await;
     for number in 0..100 {
         let db = world.db.clone();
         jobs.spawn(async move {
@@ -64,44 +55,92 @@ async fn concurrent_writes_share_one_commit_and_a_failing_one_affects_no_other()
     assert_eq!(listed.items.len(), 1 + 90 * 2, "alice, and both rows of the ninety");
 }
 
-#[tokio::test]
-async fn the_records_of_others_are_written_before_much_output_that_came_first() {
-    let world = World::new().await;
+/// Keeps the writer busy until the returned sender is used or dropped.
+async fn hold_writer(world: &World, jobs: &mut JoinSet<Result<(), DatabaseError>>) -> Sender<()> {
     let (release, held) = mpsc::channel::<()>();
     let (begun, begins) = mpsc::channel();
-    let (wrote, written) = mpsc::channel();
-    let mut jobs = JoinSet::new();
     let db = world.db.clone();
     jobs.spawn(async move {
         let hold = move |_: &belljar_db::Tx<'_>| {
             begun.send(()).unwrap();
-            held.recv().unwrap();
+            // A sender that was dropped releases it, too.
+            let _ = held.recv();
             Ok(())
         };
         db.write(hold).await
     });
     yield_now().await;
     begins.recv().unwrap();
-    for number in 0..21 {
-        let (db, wrote) = (world.db.clone(), wrote.clone());
+    release
+}
+
+type Write = Pin<Box<dyn Future<Output = Result<(), DatabaseError>> + Send>>;
+
+fn is_answered(write: &mut Write) -> bool {
+    let answer = write.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    matches!(answer, Poll::Ready(Ok(())))
+}
+
+#[tokio::test]
+async fn t217_a_record_is_answered_before_the_second_bulk_job_that_came_before_it() {
+    let world = World::new().await;
+    let mut jobs = JoinSet::new();
+    let release = hold_writer(&world, &mut jobs).await;
+    let record: Arc<OnceLock<Mutex<Write>>> = Arc::default();
+    let (wrote, written) = mpsc::channel();
+    for _ in 0..2 {
+        let (db, record, wrote) = (world.db.clone(), Arc::clone(&record), wrote.clone());
         jobs.spawn(async move {
             let job = move |_: &belljar_db::Tx<'_>| {
-                wrote.send(number).unwrap();
+                wrote.send(is_answered(&mut record.get().unwrap().lock().unwrap())).unwrap();
                 Ok(())
             };
-            if number < 20 { db.write_bulk(job).await } else { db.write(job).await }
+            db.write_bulk(None, job).await
         });
     }
     // On one thread, each of them gets as far as the queue before this goes on.
-    for _ in 0..21 {
+    for _ in 0..2 {
+        yield_now().await;
+    }
+    let db = world.db.clone();
+    let mut last: Write = Box::pin(async move { db.write(|_| Ok(())).await });
+    assert!(!is_answered(&mut last), "the writer is held");
+    assert!(record.set(Mutex::new(last)).is_ok());
+    release.send(()).unwrap();
+    assert!(jobs.join_all().await.iter().all(Result::is_ok));
+    drop(wrote);
+    // The first bulk job is in the transaction of the record, the second one in the next.
+    assert_eq!(written.iter().collect::<Vec<_>>(), [false, true]);
+}
+
+#[tokio::test]
+async fn t217_callers_with_much_output_take_turns_and_the_output_of_each_keeps_its_order() {
+    let world = World::new().await;
+    let mut jobs = JoinSet::new();
+    let release = hold_writer(&world, &mut jobs).await;
+    let (many, few) = (PrincipalId::new(id()), PrincipalId::new(id()));
+    let (wrote, written) = mpsc::channel();
+    for (caller, count) in [(many, 100), (few, 2)] {
+        for number in 0..count {
+            let (db, wrote) = (world.db.clone(), wrote.clone());
+            jobs.spawn(async move {
+                let job = move |_: &belljar_db::Tx<'_>| {
+                    wrote.send((caller, number)).unwrap();
+                    Ok(())
+                };
+                db.write_bulk(Some(caller), job).await
+            });
+        }
+    }
+    for _ in 0..102 {
         yield_now().await;
     }
     release.send(()).unwrap();
     assert!(jobs.join_all().await.iter().all(Result::is_ok));
     drop(wrote);
-    let order: Vec<usize> = written.iter().collect();
-    assert_eq!(order[0], 20, "the last of them was not output");
-    assert_eq!(order[1..], (0..20).collect::<Vec<_>>(), "and output keeps its order");
+    let order: Vec<_> = written.iter().collect();
+    assert_eq!(order[..4], [(many, 0), (few, 0), (many, 1), (few, 1)]);
+    assert_eq!(order[4..], (2..100).map(|number| (many, number)).collect::<Vec<_>>());
 }
 
 #[tokio::test]

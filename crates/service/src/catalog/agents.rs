@@ -7,6 +7,7 @@ pub use resolve::{OfferedTool, ResolvedAgent};
 use crate::catalog::specification::{
     self, CodeExecution, NamedKind, NamedObject, Specification, SpecificationText,
 };
+use crate::catalog::{AGENTS_MAX, too_many};
 use crate::data::volumes::privilege_for;
 use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
 use crate::identity::caller::Caller;
@@ -118,6 +119,9 @@ impl Service {
         let written = self.db.write(move |tx| {
             if let Some(refused) = missing_reference(tx, workspace, &named)? {
                 return Ok(Err(refused));
+            }
+            if tx.count_agents(workspace)? >= AGENTS_MAX {
+                return Ok(Err(too_many("agents", AGENTS_MAX)));
             }
             tx.insert_agent(workspace, &kept)?;
             tx.replace_agent_references(workspace, kept.id, &referenced_objects(&named))?;

@@ -2,33 +2,52 @@
 
 use crate::error::RequestError;
 use crate::identity::caller::Caller;
-use crate::identity::ownership::ObjectQuery;
 use crate::service::Service;
+use db::ObjectFilter;
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::broadcast::error::RecvError;
 use types::{ApprovalAction, ObjectRef, Privilege, Tool, WorkspaceId};
 
-/// More than a model can choose from; the rest is called by id.
-const CALLABLE_TOOLS_MAX: usize = 1_000;
-const PAGE: u32 = 200;
+/// Memory of the tools in one page: all tools of most workspaces. A schema takes up to a hundred
+/// times its text.
+const PAGE_MEMORY_BYTES: usize = 8 * 1024 * 1024;
+
+/// A page of the tools that a caller may use, by name, without their definitions.
+#[derive(Debug, Default)]
+pub struct CallableTools {
+    pub tools: Vec<Tool>,
+    /// The name after which the next page begins; absent on the last one.
+    pub next: Option<String>,
+}
 
 impl Service {
-    /// The tools that the caller may call directly, by name.
-    pub async fn callable_tools(&self, caller: &Caller) -> Result<Vec<Tool>, RequestError> {
-        let mut callable = Vec::new();
-        let mut cursor = None;
+    /// The tools after a name that the caller may call directly.
+    pub async fn callable_tools(
+        &self,
+        caller: &Caller,
+        after: Option<String>,
+    ) -> Result<CallableTools, RequestError> {
+        let workspace = caller.workspace;
+        let filter = ObjectFilter { search: None, seen_by: self.viewers(caller)? };
+        let (mut tools, mut bytes, mut after) = (Vec::new(), 0, after.unwrap_or_default());
         loop {
-            let query = ObjectQuery { limit: Some(PAGE), cursor, ..ObjectQuery::default() };
-            let page = self.tools(caller, query).await?;
-            for tool in page.items {
-                if callable.len() < CALLABLE_TOOLS_MAX && self.may_call(caller, &tool)? {
-                    callable.push(tool);
+            let (filter, left) = (filter.clone(), PAGE_MEMORY_BYTES - bytes);
+            let read = self
+                .db
+                .read_off_thread(move |rows| rows.tools_after(workspace, &filter, &after, left));
+            let part = read.await?;
+            after = part.tools.last().map(|tool| tool.name.clone()).unwrap_or_default();
+            for tool in part.tools {
+                if self.may_call(caller, &tool)? {
+                    bytes += tool.memory_bytes();
+                    tools.push(tool);
                 }
             }
-            cursor = page.next_cursor;
-            if cursor.is_none() || callable.len() == CALLABLE_TOOLS_MAX {
-                callable.sort_by(|one, other| one.name.cmp(&other.name));
-                return Ok(callable);
+            if !part.more {
+                return Ok(CallableTools { tools, next: None });
+            }
+            if bytes >= PAGE_MEMORY_BYTES {
+                return Ok(CallableTools { tools, next: Some(after) });
             }
         }
     }

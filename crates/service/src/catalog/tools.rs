@@ -8,6 +8,7 @@ use crate::catalog::tool_definition::{
     CheckedTool, FUNCTION_ENTRY, ToolContract, ToolIdentity, ToolRequest, ToolValidation, details,
     invalid_tool, put_code, take_code, without_code,
 };
+use crate::catalog::{TOOLS_MAX, too_many};
 use crate::error::{ErrorDetail, RequestError, not_found};
 use crate::identity::caller::Caller;
 use crate::identity::ownership::ObjectQuery;
@@ -180,6 +181,9 @@ impl Service {
             let _vault = vault;
             if let Some(gone) = needed_is_gone(tx, workspace, &kept)? {
                 return Ok(Err(gone));
+            }
+            if tx.count_tools(workspace)? >= TOOLS_MAX {
+                return Ok(Err(too_many("tools", TOOLS_MAX)));
             }
             let code = take_code(&mut kept);
             tx.insert_tool(workspace, &kept, &code)?;

@@ -10,7 +10,7 @@ use crate::page::{Page, page_request};
 use crate::service::Service;
 use chrono::Utc;
 use db::ObjectFilter;
-use policy::HostPort;
+use policy::{BroadAccess, HostPort};
 use serde::Deserialize;
 use types::{
     Error, ErrorCode, NetworkRule, NetworkRuleId, ObjectRef, Privilege, RuleMode, RuleType,
@@ -193,22 +193,21 @@ impl Service {
     /// Only an owner of the workspace may allow the whole internet, or addresses in the operator's
     /// own network.
     fn check_broad_values(&self, caller: &Caller, values: &[String]) -> Result<(), RequestError> {
-        let mut read = values.iter().filter_map(|value| value.parse::<HostPort>().ok());
-        match read.find(HostPort::is_broad) {
-            None => Ok(()),
-            Some(value) => {
-                let all = ObjectRef::Workspace(caller.workspace);
-                let mut refused = match self.require_privilege(caller, Privilege::Ownership, all) {
-                    Ok(_) => return Ok(()),
-                    Err(refused) => refused,
-                };
-                refused.error.message = format!(
-                    "`{value}` allows more than one public host: {}",
-                    refused.error.message
-                );
-                Err(refused)
-            }
-        }
+        let read = values.iter().filter_map(|value| value.parse::<HostPort>().ok());
+        let mut broad = read.filter_map(|value| Some((value.broad_access()?, value)));
+        let Some((access, value)) = broad.next() else {
+            return Ok(());
+        };
+        let all = ObjectRef::Workspace(caller.workspace);
+        let Err(mut refused) = self.require_privilege(caller, Privilege::Ownership, all) else {
+            return Ok(());
+        };
+        let reason = match access {
+            BroadAccess::ManyOwners => "allows public hosts of more than one owner",
+            BroadAccess::InternalAddress => "is not a public address",
+        };
+        refused.error.message = format!("`{value}` {reason}: {}", refused.error.message);
+        Err(refused)
     }
 
     fn usable_rule(

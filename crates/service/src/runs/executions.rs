@@ -16,7 +16,7 @@ use crate::identity::caller::Caller;
 use crate::page::{Page, page_request};
 use crate::runs::live_log::{LARGE_BYTES, NumberedEvent};
 use crate::service::Service;
-use db::{ExecutionFilter, Reader};
+use db::{ExecutionFilter, ExecutionJson, Reader};
 use futures_util::Stream;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -89,12 +89,13 @@ impl Service {
         }
     }
 
-    /// Newest first, without output and results.
+    /// Newest first, without output and results. Records stay text: their values as trees would take
+    /// a hundred times the memory of the page.
     pub async fn executions(
         &self,
         caller: &Caller,
         query: ExecutionQuery,
-    ) -> Result<Page<Execution>, RequestError> {
+    ) -> Result<Page<ExecutionJson>, RequestError> {
         let page = page_request(query.limit, query.cursor.as_deref())?;
         let filter = ExecutionFilter {
             principal: self.owner_filter(caller)?,

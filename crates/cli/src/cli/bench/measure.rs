@@ -103,11 +103,18 @@ impl Bench {
         tell("tool_call");
         figures.push(self.tool_call().await?);
         figures.push(self.tool_call_live().await?);
-        tell("native");
-        figures.extend(self.native().await?);
+        if self.has_package("numpy").await? {
+            tell("native");
+            figures.extend(self.native().await?);
+        }
         tell("bubblewrap");
-        figures.extend(self.bubblewrap());
+        figures.extend(self.bubblewrap().await?);
         Ok(figures)
+    }
+
+    async fn has_package(&self, name: &str) -> Result<bool, CliError> {
+        let versions = self.fresh.prepare(&self.environment, |_| {}).await?;
+        Ok(versions.packages.iter().any(|package| package.name == name))
     }
 
     pub(super) fn command(
@@ -295,14 +302,6 @@ impl Bench {
         for _ in 0..MEMORY_SESSIONS {
             sessions.push(self.fresh.open(self.new_session()).await?.id);
         }
-        let idle = self.measure_memory(&sessions).await?;
-        for session in &sessions {
-            run_to_end(&self.fresh, self.command(Some(*session), GROUP_BY)?).await?;
-        }
-        let worked = self.measure_memory(&sessions).await?;
-        for session in sessions {
-            self.fresh.close(session).await?;
-        }
         let figure = |name, value, most| Figure {
             name,
             value,
@@ -310,7 +309,17 @@ impl Bench {
             target: FigureTarget::AtMost(most),
             raw: format!("mean of {MEMORY_SESSIONS} sessions, private pages and page tables"),
         };
-        Ok(vec![figure("idle_mb", idle, 3.0), figure("worked_mb", worked, 8.0)])
+        let mut figures = vec![figure("idle_mb", self.measure_memory(&sessions).await?, 3.0)];
+        if self.has_package("pandas").await? {
+            for session in &sessions {
+                run_to_end(&self.fresh, self.command(Some(*session), GROUP_BY)?).await?;
+            }
+            figures.push(figure("worked_mb", self.measure_memory(&sessions).await?, 8.0));
+        }
+        for session in sessions {
+            self.fresh.close(session).await?;
+        }
+        Ok(figures)
     }
 
     async fn measure_memory(&self, sessions: &[SandboxId]) -> Result<f64, CliError> {
@@ -341,9 +350,13 @@ impl Bench {
         Ok(vec![figure("native_python", 0), figure("native_numpy", 1)])
     }
 
-    fn bubblewrap(&mut self) -> Vec<Figure> {
+    async fn bubblewrap(&mut self) -> Result<Vec<Figure>, CliError> {
         let mut figures = Vec::new();
-        for (name, code) in [("bubblewrap_print", "print(1)"), ("bubblewrap_pandas", GROUP_BY)] {
+        let mut work = vec![("bubblewrap_print", "print(1)")];
+        if self.has_package("pandas").await? {
+            work.push(("bubblewrap_pandas", GROUP_BY));
+        }
+        for (name, code) in work {
             let times: Vec<Duration> =
                 (0..5).filter_map(|_| bubblewrap::run(&self.outside, code)).collect();
             if times.len() == 5
@@ -358,7 +371,7 @@ impl Bench {
                 });
             }
         }
-        figures
+        Ok(figures)
     }
 }
 

@@ -37,7 +37,7 @@ impl Bench {
         let (mut calls, mut executions) = (Vec::new(), Vec::new());
         for turn in 0..2 * self.samples {
             self.await_pool().await?;
-            let is_call = (turn / BLOCK).is_multiple_of(2);
+            let is_call = self.is_turn_of_calls(turn);
             let started = Instant::now();
             let command = if is_call { self.call(&tool)? } else { self.command(None, "40 + 2")? };
             run_to_end(&self.pooled, command).await?;
@@ -52,7 +52,7 @@ impl Bench {
         let session = self.pooled.open(self.new_session()).await?.id;
         let (mut calls, mut executions) = (Vec::new(), Vec::new());
         for turn in 0..2 * self.samples {
-            let is_call = (turn / BLOCK).is_multiple_of(2);
+            let is_call = self.is_turn_of_calls(turn);
             let started = Instant::now();
             let command = if is_call { self.call(&tool)? } else { self.command(None, "40 + 2")? };
             run_to_end(&self.pooled, Command { session: Some(session), ..command }).await?;
@@ -60,6 +60,11 @@ impl Bench {
         }
         self.pooled.close(session).await?;
         Ok(compare("tool_call_live", &calls, &executions, "x exec", 1.5))
+    }
+
+    /// Whether calls are sampled in this turn, and not executions. Few samples are one block of each.
+    fn is_turn_of_calls(&self, turn: usize) -> bool {
+        (turn / BLOCK.min(self.samples)).is_multiple_of(2)
     }
 
     fn call(&self, tool: &CodeTool) -> Result<Command, CliError> {

@@ -437,7 +437,7 @@ impl Service {
         let (told, end) = (live.events(), Event::End { status: execution.status });
         let before = match row {
             RowState::Stored if live.is_large() => {
-                self.persist_events(whose.workspace, execution.id, &told).await?
+                self.persist_events(whose.workspace, execution, &told).await?
             }
             RowState::Stored | RowState::Unwritten => 0,
         };
@@ -471,10 +471,10 @@ impl Service {
     async fn persist_events(
         &self,
         workspace: WorkspaceId,
-        id: ExecutionId,
+        execution: &Execution,
         events: &[Arc<Event>],
     ) -> Result<usize, RequestError> {
-        let mut kept = 0;
+        let (id, principal, mut kept) = (execution.id, execution.principal, 0);
         while let Some(first) = events.get(kept) {
             let mut bytes = memory_bytes(first);
             let more = events[kept + 1..].iter().take_while(|event| {
@@ -488,7 +488,8 @@ impl Service {
                 EventBatch::new(number, &events)
             });
             let batch = batch.await??;
-            self.db.write_bulk(move |tx| tx.insert_events(workspace, id, &batch)).await?;
+            let insert = move |tx: &Tx<'_>| tx.insert_events(workspace, id, &batch);
+            self.db.write_bulk(principal, insert).await?;
             kept += count;
         }
         Ok(kept)
