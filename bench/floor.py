@@ -1,6 +1,6 @@
 """The floor that everything is measured against: a plain fork of the same warm interpreter and a pipe round trip.
 
-Started outside of any wall with the environment's own Python and packages. For every line on stdin it forks once,
+Runs without isolation layers, with the Python and the packages of the environment. For every line on stdin it forks once,
 sends the child a byte and reads the answer, and prints how many nanoseconds that took; the child is waited for before
 the next line is read.
 """

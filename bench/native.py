@@ -1,4 +1,4 @@
-"""Work that no wall should slow down, timed by itself: prints the nanoseconds of a Python loop and a numpy product."""
+"""Work that no isolation layer should slow down, timed by itself: prints the nanoseconds of a Python loop and a numpy product."""
 
 from time import perf_counter_ns
 

@@ -1,8 +1,8 @@
-"""Measures what one client feels while another attacks: latency of one-shot executions, and the server's memory.
+"""Measures the effect of an attack by one client on another: latency of one-shot executions, and the server's memory.
 
 Starts a server of its own in a temporary directory, measures calm executions, then runs each attack from a second
-principal's key while the first client goes on. `spin` is the control: busy code that attacks nothing, so that what the
-attack adds can be told from sharing two cores. Prints one row an attack; exits with 1 if a bound is missed.
+principal's key while the first client continues. `spin` is the control: busy code that attacks nothing, so that what the
+attack adds can be distinguished from sharing two cores. Prints one row per attack; exits with 1 if a bound is missed.
 
     python3 bench/neighbour.py target/release/belljar [--samples 150] [--only frames,output]
 """

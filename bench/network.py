@@ -1,7 +1,7 @@
-"""What a client in Python sees of a host: the same code is run outside, straight to the host, and in a sandbox.
+"""Measures requests of a Python client: the same code runs outside, directly to the host, and in a sandbox.
 
-Everything is by the standard library, and each function answers with seconds. `small` asks as most code does, on a new
-connection each time and by the proxy that the environment names; `kept` asks on one connection, by plain sockets.
+It uses the standard library only, and each function returns seconds. `small` sends requests as most code does, on a new
+connection each time and through the proxy of the environment; `kept` uses one connection and plain sockets.
 """
 
 import asyncio

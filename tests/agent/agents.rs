@@ -1,4 +1,4 @@
-//! Agents: what their specification lets them do, and what they remember.
+//! Agents: what their specification allows, and what they keep between runs.
 
 use crate::scripted_server::{
     RUNS_CODE, Scene, agent_code, call, chat, code, offered, plan, say, say_to, text, upload,
@@ -53,9 +53,9 @@ async fn a_model_that_calls_code_where_there_is_none_is_told_so_and_nothing_runs
     let done = say_to(scene.owner(), &agent, "Run it.").await;
     assert_eq!((&done["answer"], &done["rounds"]), (&json!("I cannot."), &json!([])), "{done}");
     assert!(
-        scene.told(1).contains("There is no tool \"code_execution\". The tools are: none."),
+        scene.messages(1).contains("There is no tool \"code_execution\". The tools are: none."),
         "{}",
-        scene.told(1)
+        scene.messages(1)
     );
     let ran = scene.owner().get("/v1/executions").await;
     assert_eq!(ran["items"].as_array().unwrap().len(), 1, "the run alone");
@@ -124,9 +124,9 @@ async fn a_choice_of_a_tool_that_the_agent_does_not_have_is_refused_in_words() {
     assert_eq!(problem["detail"], "tool_choice requires \"probe\", and the agent has no such tool");
     let none =
         crate::scripted_server::agent(scene.owner(), "none", "tool_choice: required\n").await;
-    let refused =
+    let error =
         scene.owner().refused("POST", &format!("{none}/run"), Some(json!({"message": "Hi"}))).await;
-    assert_eq!(refused, (403, "tool.unavailable".into()));
+    assert_eq!(error, (403, "tool.unavailable".into()));
     assert_eq!(scene.asked().len(), 0);
     let empty =
         json!({"name": "empty", "specification": {"tool_choice": {"type": "tool", "name": []}}});
@@ -153,9 +153,9 @@ async fn a_request_in_words_is_planned_and_carried_out_within_the_conversation()
     let printed: Vec<&Value> =
         done["rounds"].as_array().unwrap().iter().map(|round| &round["stdout"]).collect();
     assert_eq!(printed, ["7\n", "still 7\n"]);
-    assert!(scene.told(1).contains("In roman numerals."));
-    assert!(!scene.told(2).contains("Add up 3 and 4, please."), "it is told the request alone");
-    assert!(scene.told(4).contains("The total is 7."));
+    assert!(scene.messages(1).contains("In roman numerals."));
+    assert!(!scene.messages(2).contains("Add up 3 and 4, please."), "it is told the request alone");
+    assert!(scene.messages(4).contains("The total is 7."));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,9 +177,9 @@ async fn a_conversation_goes_on_by_its_cursor_with_variables_and_with_what_was_s
         "{second}"
     );
     assert_eq!(second["sandbox_id"], first["sandbox_id"]);
-    let told = scene.told(2);
+    let messages = scene.messages(2);
     for said in ["You are terse.", "Keep forty-two.", "I keep it.", "What was it?"] {
-        assert!(told.contains(said), "{said}: {told}");
+        assert!(messages.contains(said), "{said}: {messages}");
     }
     let (status, problem) = scene.owner().call("POST", &format!("{agent}/run"), Some(on)).await;
     assert_eq!(
@@ -272,7 +272,7 @@ async fn a_message_that_says_nothing_is_refused() {
     assert_eq!(say_to(scene.owner(), &agent, "Hi").await["answer"], "Hello.");
     let both = json!({"messages": [{"role": "user", "content": "one"}, {"role": "user", "content": {"type": "text", "text": "two"}}]});
     assert_eq!(chat(scene.owner(), &agent, both).await["answer"], "Both.");
-    assert!(scene.told(1).contains("one\n\ntwo"));
+    assert!(scene.messages(1).contains("one\n\ntwo"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -288,7 +288,7 @@ async fn documents_are_for_the_code_of_the_agent() {
         chat(scene.owner(), &agent, json!({"message": "Read it.", "document_ids": [document]}))
             .await;
     assert_eq!(done["rounds"][0]["stdout"], "1,2\n", "{done}");
-    assert!(scene.told(0).contains("a.csv"));
+    assert!(scene.messages(0).contains("a.csv"));
 }
 
 // proves S-010
@@ -301,26 +301,28 @@ async fn a_specification_that_is_replaced_holds_for_the_next_run() {
     assert_eq!(scene.owner().call("PUT", &agent, Some(new)).await.0, 200);
     say_to(scene.owner(), &agent, "Hi").await;
     chat(scene.owner(), &agent, json!({"message": "Hi", "cursor": first["cursor"]})).await;
-    assert!(scene.told(0).contains("the old ones"));
+    assert!(scene.messages(0).contains("the old ones"));
     for request in [1, 2] {
-        let told = scene.told(request);
-        assert!(told.contains("the new ones") && !told.contains("the old ones"), "{told}");
+        let messages = scene.messages(request);
+        assert!(
+            messages.contains("the new ones") && !messages.contains("the old ones"),
+            "{messages}"
+        );
         assert_eq!(offered(&scene.asked()[request]), [""; 0], "code is not enabled any more");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_somebody_may_not_use_does_not_answer_them() {
+async fn an_agent_does_not_answer_a_principal_without_usage() {
     let scene = Scene::play(json!([say("Hello.")])).await;
     let agent = scene.agent(RUNS_CODE).await;
     let run = format!("{agent}/run");
     let ann = scene.world.principal("ann", &[]).await;
     let hi = Some(json!({"message": "Hi"}));
-    let refused = ann.refused("POST", &run, hi.clone()).await;
+    let error = ann.refused("POST", &run, hi.clone()).await;
     assert!(
-        [(403, "grant.missing".to_owned()), (404, "object.not_found".to_owned())]
-            .contains(&refused),
-        "{refused:?}"
+        [(403, "grant.missing".to_owned()), (404, "object.not_found".to_owned())].contains(&error),
+        "{error:?}"
     );
     let missing = scene
         .owner()

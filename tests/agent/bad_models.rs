@@ -1,4 +1,4 @@
-//! Models that answer nonsense, never finish, refuse or break off: bounded, explained, and the
+//! Models that answer nonsense, never finish, refuse or disconnect: the run is bounded and explained, and the
 //! session is usable afterwards.
 
 use crate::scripted_server::{Scene, call, code, plan, say, text};
@@ -73,7 +73,7 @@ async fn without_a_plan_the_request_is_the_only_step() {
 async fn a_model_that_says_nothing_is_asked_a_few_times_and_left() {
     let bad = Bad::play(&[say(""), say("  \n"), say("")]).await;
     bad.stopped("budget.exhausted", "3 consecutive attempts failed");
-    assert!(bad.scene.told(4).contains("Your answer was empty"), "{}", bad.scene.told(4));
+    assert!(bad.scene.messages(4).contains("Your answer was empty"), "{}", bad.scene.messages(4));
     bad.goes_on("42").await;
     let good = Bad::play(&[say(""), say("Sorry. It is kept.")]).await;
     assert_eq!(
@@ -91,8 +91,11 @@ async fn a_tool_that_is_not_there_is_told_as_such_and_which_there_are() {
     ])
     .await;
     bad.stopped("budget.exhausted", "3 consecutive attempts failed");
-    let told = bad.scene.told(3);
-    assert!(told.contains("There is no tool \"shell\". The tools are: run_python."), "{told}");
+    let messages = bad.scene.messages(3);
+    assert!(
+        messages.contains("There is no tool \"shell\". The tools are: run_python."),
+        "{messages}"
+    );
     assert_eq!(bad.done["total_rounds"], 1, "nothing else has run");
     bad.goes_on("42").await;
     let good = Bad::play(&[call("shell", json!({})), say("It is kept.")]).await;
@@ -149,8 +152,11 @@ async fn arguments_that_make_no_sense_run_nothing() {
     .await;
     bad.stopped("budget.exhausted", "3 consecutive attempts failed");
     for request in [3, 4] {
-        let told = bad.scene.told(request);
-        assert!(told.contains("`code` is missing: give the code of this step, as text."), "{told}");
+        let messages = bad.scene.messages(request);
+        assert!(
+            messages.contains("`code` is missing: give the code of this step, as text."),
+            "{messages}"
+        );
     }
     assert_eq!(bad.done["total_rounds"], 1);
     bad.goes_on("42").await;
@@ -242,7 +248,7 @@ async fn an_immense_output_is_cut_for_the_model_and_says_so() {
     .await;
     let done = scene.request("Shout.").await;
     assert_eq!(done["complete"], true, "{done}");
-    let told = scene.told(2);
-    assert!(told.len() < 60_000, "{}", told.len());
-    assert!(told.contains("bytes are left out here") && told.contains("the end"));
+    let messages = scene.messages(2);
+    assert!(messages.len() < 60_000, "{}", messages.len());
+    assert!(messages.contains("bytes are left out here") && messages.contains("the end"));
 }

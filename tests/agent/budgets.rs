@@ -1,4 +1,4 @@
-//! What an agent may use is what its specification says, and what it has used is told.
+//! Budgets of an agent: the limits of its specification, and the reported usage.
 
 use crate::scripted_server::{
     RUNS_CODE, Scene, agent_code, call, calls, chat, code, plan, say, say_to, text,
@@ -37,7 +37,11 @@ async fn rounds_are_counted_and_the_conversation_goes_on_afterwards() {
         (&json!("It is 2."), &json!("2\n")),
         "{on}"
     );
-    assert!(scene.told(3).contains("This was not run: the run has ended."), "{}", scene.told(3));
+    assert!(
+        scene.messages(3).contains("This was not run: the run has ended."),
+        "{}",
+        scene.messages(3)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,7 +62,7 @@ async fn calls_at_once_that_go_beyond_the_limit_are_not_begun() {
     let ran = scene.owner().get("/v1/executions").await;
     assert_eq!(ran["items"].as_array().unwrap().len(), 1, "the run alone: {ran}");
     chat(scene.owner(), &agent, json!({"message": "And?", "cursor": done["cursor"]})).await;
-    assert_eq!(scene.told(1).matches("This was not run").count(), 2, "{}", scene.told(1));
+    assert_eq!(scene.messages(1).matches("This was not run").count(), 2, "{}", scene.messages(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,10 +140,10 @@ async fn a_long_conversation_is_gone_on_from_its_last_request() {
     let second =
         chat(scene.owner(), &agent, json!({"message": "Was it?", "cursor": first["cursor"]})).await;
     assert_eq!(second["answer"], "It was.");
-    let told = scene.told(13);
+    let messages = scene.messages(13);
     assert!(
-        told.contains("Shout a dozen times.") && told.contains("That was long."),
+        messages.contains("Shout a dozen times.") && messages.contains("That was long."),
         "{}",
-        told.len()
+        messages.len()
     );
 }

@@ -15,7 +15,7 @@ async fn ask(api: &Api) -> (u16, Value) {
 
 // proves U-026, U-027
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_chooses_for_themselves_and_from_the_next_call_on() {
+async fn each_principal_chooses_for_themselves_and_from_the_next_call_on() {
     let each: Vec<Value> = (0..4).flat_map(|_| [plan(&["Greet"]), say("Hello.")]).collect();
     let scene = Scene::play(json!(each)).await;
     let ann = scene.world.principal("ann", &["USAGE"]).await;

@@ -1,4 +1,5 @@
-//! A request in plain words: planned, written, run round by round, mended, and answered.
+//! `code_execution`: a request in natural language is planned, written and run round by round, corrected, and
+//! answered.
 
 use crate::scripted_server::{CODE, Scene, call, code, offered, plan, say, text};
 use serde_json::{Value, json};
@@ -20,10 +21,10 @@ async fn a_request_is_planned_and_carried_out_step_by_step_in_one_interpreter() 
     assert_eq!((&done["total_rounds"], &done["max_rounds"]), (&json!(2), &json!(6)));
     assert_eq!((&done["generated_files"], &done["artifacts"]), (&json!([]), &json!([])));
     let rounds = done["rounds"].as_array().unwrap();
-    let told: Vec<(&Value, &Value)> =
+    let rounds: Vec<(&Value, &Value)> =
         rounds.iter().map(|round| (&round["step"], &round["stdout"])).collect();
     assert_eq!(
-        told,
+        rounds,
         [
             (&json!("Make a list"), &json!("3 numbers\n")),
             (&json!("Add it up"), &json!("total 12\n"))
@@ -37,11 +38,11 @@ async fn a_request_is_planned_and_carried_out_step_by_step_in_one_interpreter() 
     assert_eq!(asked.len(), 4);
     assert_eq!(offered(&asked[0]), ["plan"]);
     assert!(asked[1..].iter().all(|request| offered(request) == ["run_python"]));
-    assert!(!scene.told(0).contains("3 numbers"));
+    assert!(!scene.messages(0).contains("3 numbers"));
     // Each step is written after the one before was seen.
-    assert!(scene.told(1).contains("1. Make a list\n2. Add it up"));
-    assert!(scene.told(2).contains("3 numbers") && !scene.told(2).contains("total 12"));
-    assert!(scene.told(3).contains("total 12"));
+    assert!(scene.messages(1).contains("1. Make a list\n2. Add it up"));
+    assert!(scene.messages(2).contains("3 numbers") && !scene.messages(2).contains("total 12"));
+    assert!(scene.messages(3).contains("total 12"));
 }
 
 // proves U-020
@@ -61,9 +62,9 @@ async fn an_error_is_shown_to_the_model_which_mends_it() {
     assert_eq!(done["rounds"][0]["error"], "KeyError: 'Tea'");
     let both = [&done["rounds"][0]["step"], &done["rounds"][1]["step"]];
     assert_eq!(both, [&json!("Divide"), &json!("Divide")], "a step that failed is tried again");
-    let told = scene.told(2);
-    assert!(told.contains("Traceback") && told.contains("KeyError: 'Tea'"), "{told}");
-    assert!(!scene.told(1).contains("KeyError"));
+    let messages = scene.messages(2);
+    assert!(messages.contains("Traceback") && messages.contains("KeyError: 'Tea'"), "{messages}");
+    assert!(!scene.messages(1).contains("KeyError"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,15 +85,15 @@ async fn what_an_answer_says_of_a_number_that_failed_code_never_computed_is_not_
 
 // proves U-007
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_to_be_kept_in_mind_reaches_whoever_writes_the_code() {
+async fn the_context_of_a_request_reaches_the_model_that_writes_the_code() {
     let scene =
         Scene::play(json!([plan(&["Draw"]), say("Done."), plan(&["Draw"]), say("Done.")])).await;
     let asked = json!({"request": "Plot it.", "context": "Use a dark theme for the plot"});
     scene.code(asked).await;
     scene.request("Plot it.").await;
     for request in 0..4 {
-        let told = scene.told(request).contains("Use a dark theme for the plot");
-        assert_eq!(told, request < 2, "{request}");
+        let has_context = scene.messages(request).contains("Use a dark theme for the plot");
+        assert_eq!(has_context, request < 2, "{request}");
     }
 }
 
@@ -281,7 +282,7 @@ async fn another_provider_does_the_same() {
         (&json!("It is 42."), &json!(2)),
         "{done}"
     );
-    assert!(scene.told(2).contains("NameError"), "{}", scene.told(2));
+    assert!(scene.messages(2).contains("NameError"), "{}", scene.messages(2));
     assert!(scene.model.requests().iter().all(|request| request.path == "/v1/messages"));
 }
 
@@ -302,7 +303,7 @@ async fn the_same_request_with_the_same_key_is_carried_out_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_hangs_up_and_asks_again_by_the_same_key_is_answered_in_the_same_form() {
+async fn a_retry_with_the_same_key_after_a_disconnect_gets_the_same_form() {
     let slow = json!({"say": "Nothing to count.", "pieces_ms": 300});
     let scene = Scene::play(json!([plan(&["a"]), slow])).await;
     let send = || {

@@ -81,10 +81,10 @@ pub(crate) async fn typed(api: &Api, words: &[&str]) -> Output {
 }
 
 /// The command that stands in this text and begins so, with replies or without.
-fn hinted<'a>(told: &'a str, beginning: &str, replies: bool) -> Vec<&'a str> {
+fn hinted<'a>(text: &'a str, beginning: &str, replies: bool) -> Vec<&'a str> {
     let fits = |piece: &&str| piece.starts_with(beginning) && piece.contains("--allow") == replies;
-    let found = told.split('`').find(fits);
-    found.unwrap_or_else(|| panic!("{beginning:?} is not in {told:?}")).split(' ').skip(1).collect()
+    let found = text.split('`').find(fits);
+    found.unwrap_or_else(|| panic!("{beginning:?} is not in {text:?}")).split(' ').skip(1).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,17 +94,17 @@ async fn the_commands_that_a_question_is_told_with_answer_it_and_go_on() {
     let boss = scene.world.principal("boss", &["OWNERSHIP"]).await;
     let id = agent.rsplit('/').next().unwrap();
     let asked = typed(scene.owner(), &["agent", "run", id, "-r", "Book a table."]).await;
-    let told = stderr(&asked);
-    let answered = typed(&boss, &hinted(&told, "belljar approvals allow", false)).await;
+    let output = stderr(&asked);
+    let answered = typed(&boss, &hinted(&output, "belljar approvals allow", false)).await;
     assert!(answered.status.success(), "{}", stderr(&answered));
-    let done = typed(scene.owner(), &hinted(&told, "belljar agent run", false)).await;
+    let done = typed(scene.owner(), &hinted(&output, "belljar agent run", false)).await;
     assert_eq!(stdout(&done), "The table is booked.\n", "{}", stderr(&done));
     let neither = typed(scene.owner(), &["agent", "run", id]).await;
     assert!(stderr(&neither).contains("--request"), "{}", stderr(&neither));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_alone_answers_the_questions_of_their_own_run() {
+async fn a_sole_owner_decides_the_approvals_of_their_own_run() {
     let both = calls(&[("book", json!({"what": "a table"})), ("order", json!({"what": "wine"}))]);
     let turns = [both.clone(), say("Both are done."), both, say("One is done.")];
     let scene = Scene::play(json!(turns)).await;
@@ -112,21 +112,21 @@ async fn whoever_is_alone_answers_the_questions_of_their_own_run() {
     let run = ["agent", "run", agent.rsplit('/').next().unwrap()];
     let begin =
         || async { stderr(&typed(scene.owner(), &[&run[..], &["-r", "Go."]].concat()).await) };
-    let told = begin().await;
-    assert!(!told.contains("waiting for approval"), "nobody waits: {told}");
-    assert!(told.contains(r#"approval required for book {"what":"a table"}: "#), "{told}");
-    let done = typed(scene.owner(), &hinted(&told, "belljar agent run", true)).await;
+    let output = begin().await;
+    assert!(!output.contains("waiting for approval"), "nobody waits: {output}");
+    assert!(output.contains(r#"approval required for book {"what":"a table"}: "#), "{output}");
+    let done = typed(scene.owner(), &hinted(&output, "belljar agent run", true)).await;
     assert_eq!(stdout(&done), "Both are done.\n", "{}", stderr(&done));
-    assert!(scene.told(1).contains("booked wine"), "{}", scene.told(1));
+    assert!(scene.messages(1).contains("booked wine"), "{}", scene.messages(1));
 
-    let told = begin().await;
-    let mut allowed = hinted(&told, "belljar agent run", true);
+    let output = begin().await;
+    let mut allowed = hinted(&output, "belljar agent run", true);
     let first = allowed.iter().position(|word| *word == "--allow").unwrap();
     allowed[first] = "--deny";
     let done = typed(scene.owner(), &allowed).await;
     assert_eq!(stdout(&done), "One is done.\n", "{}", stderr(&done));
-    let told = scene.told(3);
-    assert!(told.contains("booked wine") && !told.contains("booked a table"), "{told}");
+    let output = scene.messages(3);
+    assert!(output.contains("booked wine") && !output.contains("booked a table"), "{output}");
     let alone = typed(scene.owner(), &[&run[..], &["-r", "Go.", "--allow", "x"]].concat()).await;
     assert!(stderr(&alone).contains("--cursor"), "{}", stderr(&alone));
 }
@@ -135,10 +135,10 @@ async fn whoever_is_alone_answers_the_questions_of_their_own_run() {
 async fn a_provider_that_fails_is_told_with_what_to_set() {
     let mut scene = Scene::play(json!([{"fail": {"status": 401, "message": "bad key"}}])).await;
     let run = ["agent", "run", "-r", "Count."];
-    let told = stderr(&typed(scene.owner(), &run).await);
-    assert!(told.contains("bad key") && told.contains("OPENAI_API_KEY"), "{told}");
-    assert!(!told.contains("session"), "there is none: {told}");
+    let output = stderr(&typed(scene.owner(), &run).await);
+    assert!(output.contains("bad key") && output.contains("OPENAI_API_KEY"), "{output}");
+    assert!(!output.contains("session"), "there is none: {output}");
     scene.model = ModelServer::start("[]");
-    let told = stderr(&typed(scene.owner(), &run).await);
-    assert!(told.contains("is unreachable") && told.contains("OPENAI_BASE_URL"), "{told}");
+    let output = stderr(&typed(scene.owner(), &run).await);
+    assert!(output.contains("is unreachable") && output.contains("OPENAI_BASE_URL"), "{output}");
 }

@@ -1,4 +1,4 @@
-//! A tool inside of an agent asks before it runs: the question, and what an answer does.
+//! A tool inside a specification needs a confirmation before it runs: the action, and the effect of a reply.
 
 use crate::scripted_server::{Scene, call, calls, chat, offered, say, say_to, text};
 use crate::test_server::Api;
@@ -96,7 +96,7 @@ async fn a_tool_asks_first_and_runs_once_when_it_is_allowed() {
         (&json!("book"), &json!("\"booked a table\"")),
         "{done}"
     );
-    assert!(scene.told(1).contains("booked a table"));
+    assert!(scene.messages(1).contains("booked a table"));
     assert_eq!(ran(scene.owner()).await, 1);
 }
 
@@ -112,9 +112,9 @@ async fn what_is_denied_does_not_run_and_the_agent_goes_on_without_it() {
         (&json!("Then I do not book it."), &json!("succeeded")),
         "{done}"
     );
-    let told = scene.told(1);
-    assert!(told.contains("approval.denied") || told.contains("denied"), "{told}");
-    assert!(!told.contains("booked a table"));
+    let messages = scene.messages(1);
+    assert!(messages.contains("approval.denied") || messages.contains("denied"), "{messages}");
+    assert!(!messages.contains("booked a table"));
     assert_eq!(ran(scene.owner()).await, 0);
 }
 
@@ -151,12 +151,12 @@ async fn several_are_answered_at_once_and_each_for_itself() {
     assert_eq!(ran(scene.owner()).await, 0, "one that is wrong leaves all as they were");
     let done = chat(scene.owner(), &agent, some).await;
     assert_eq!(done["answer"], "Some of it is done.", "{done}");
-    let told = scene.told(1);
+    let messages = scene.messages(1);
     assert!(
-        told.contains("booked a table")
-            && told.contains("booked a cab")
-            && !told.contains("booked wine"),
-        "{told}"
+        messages.contains("booked a table")
+            && messages.contains("booked a cab")
+            && !messages.contains("booked wine"),
+        "{messages}"
     );
     assert_eq!(ran(scene.owner()).await, 2);
 }
@@ -198,8 +198,8 @@ async fn what_runs_beside_a_question_is_kept_for_when_it_is_answered() {
         (&json!("It is 42, and booked."), &json!("42\n")),
         "{done}"
     );
-    let told = scene.told(1);
-    assert!(told.contains("counted") && told.contains("booked a table"), "{told}");
+    let messages = scene.messages(1);
+    assert!(messages.contains("counted") && messages.contains("booked a table"), "{messages}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! `kill -9` in the middle of a run: it is over, it says so, and it is not begun again.
+//! `kill -9` in the middle of a model run: it has ended, its record says so, and it is not started again.
 
 use crate::confirmations::{book, booking, ran, reply};
 use crate::harness::wait;
@@ -54,8 +54,8 @@ async fn an_agent_that_dies_with_the_server_is_marked_and_its_cursor_leads_nowhe
     let record = scene.owner().get(&place).await;
     interrupted(&record);
     let on = json!({"message": "Go on.", "cursor": record["id"]});
-    let refused = scene.owner().refused("POST", &format!("{agent}/run"), Some(on)).await;
-    assert_eq!(refused, (400, "args.invalid".into()));
+    let error = scene.owner().refused("POST", &format!("{agent}/run"), Some(on)).await;
+    assert_eq!(error, (400, "args.invalid".into()));
     assert_eq!(say_to(scene.owner(), &agent, "Hi").await["answer"], "Hello.");
 }
 
@@ -113,5 +113,5 @@ async fn a_conversation_survives_a_restart_but_its_variables_do_not_and_that_is_
         second["warnings"].to_string().contains("the session of this conversation has ended"),
         "{second}"
     );
-    assert!(scene.told(2).contains("Keep it."));
+    assert!(scene.messages(2).contains("Keep it."));
 }

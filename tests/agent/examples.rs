@@ -1,4 +1,4 @@
-//! The agents that ship, each from its request to its files, without a key.
+//! The built-in example agents, each from its request to its files, without a key.
 
 use crate::harness::{self, stderr, stdout};
 use crate::notebook::valid_cells;
@@ -160,9 +160,9 @@ fn a_newcomer_sees_plan_rounds_and_files_and_where_they_are() {
     let out = tempfile::tempdir().unwrap();
     let place = out.path().to_str().unwrap();
     let played = harness::belljar(&["demo", "--out", place]).output().unwrap();
-    let (said, told) = (stdout(&played), stderr(&played));
-    assert!(played.status.success(), "{told}");
-    let all = format!("{said}{told}");
+    let (said, progress) = (stdout(&played), stderr(&played));
+    assert!(played.status.success(), "{progress}");
+    let all = format!("{said}{progress}");
     for seen in ["Load sales.csv", "by_region", "162,179", "month.png", "report.html", place] {
         assert!(all.contains(seen), "{seen}: {all}");
     }
@@ -172,6 +172,6 @@ fn a_newcomer_sees_plan_rounds_and_files_and_where_they_are() {
 fn an_example_that_is_not_there_is_refused_with_those_that_are() {
     let played = harness::belljar(&["demo", "rocket"]).output().unwrap();
     assert_eq!(played.status.code(), Some(2));
-    let told = stderr(&played);
-    assert!(told.contains("sales-analyst") && told.contains("chart-maker"), "{told}");
+    let text = stderr(&played);
+    assert!(text.contains("sales-analyst") && text.contains("chart-maker"), "{text}");
 }

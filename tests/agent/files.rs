@@ -1,4 +1,4 @@
-//! Documents that come in, and pictures and data that go out.
+//! Input documents, and images and data files of the result.
 
 use crate::scripted_server::{CODE, Scene, code, download, plan, say, text, texts, upload};
 use crate::test_server::Api;
@@ -35,7 +35,7 @@ async fn documents_are_there_under_their_names_and_equal_names_stay_apart() {
     assert_eq!(first["uploaded_files"], where_they_are);
     assert_eq!(first["rounds"][0]["stdout"], "{'a-1.csv': 'two', 'a.csv': 'one'}\n", "{first}");
     assert_eq!((&first["generated_files"], &first["artifacts"]), (&json!([]), &json!([])));
-    assert!(scene.told(0).contains("a.csv, a-1.csv"), "{}", scene.told(0));
+    assert!(scene.messages(0).contains("a.csv, a-1.csv"), "{}", scene.messages(0));
 
     let again = json!({"request": "Look.", "document_ids": [later, two], "sandbox_id": first["sandbox_id"]});
     let again = scene.code(again).await;
@@ -47,7 +47,7 @@ async fn documents_are_there_under_their_names_and_equal_names_stay_apart() {
 
 // proves U-005, U-006
 #[tokio::test(flavor = "multi_thread")]
-async fn a_document_that_is_unknown_or_somebody_elses_is_named_and_nothing_runs() {
+async fn a_document_that_is_unknown_or_of_another_principal_is_named_and_nothing_runs() {
     let scene = Scene::play(json!([plan(&["a"]), say("Read.")])).await;
     let (ann, bob) = (
         scene.world.principal("ann", &["USAGE"]).await,

@@ -1,4 +1,4 @@
-//! A run as people read it: over REST and with `belljar agent show`, whatever its code has written.
+//! The formats of a trace, over REST and with `belljar agent show`, whatever its code has printed.
 
 use crate::harness::{self, stderr, stdout};
 use crate::notebook::valid_cells;
@@ -50,7 +50,7 @@ async fn ran() -> Ran {
 }
 
 impl Ran {
-    async fn told(&self, format: &str) -> (HeaderMap, String) {
+    async fn trace_in(&self, format: &str) -> (HeaderMap, String) {
         let path = format!("/v1/executions/{}/trace?format={format}", self.run);
         let answer = self.world.owner.request(Method::GET, &path).send().await.unwrap();
         assert_eq!(answer.status(), 200, "{format}");
@@ -71,22 +71,22 @@ async fn show(api: &Api, args: &[&str]) -> Output {
 #[tokio::test]
 async fn the_page_of_a_run_has_its_charts_and_can_do_nothing() {
     let ran = ran().await;
-    let (headers, page) = ran.told("html").await;
+    let (headers, page) = ran.trace_in("html").await;
     assert_eq!(headers[CONTENT_TYPE], "text/html; charset=utf-8");
     let policy = headers[CONTENT_SECURITY_POLICY].to_str().unwrap();
     assert!(policy.starts_with("sandbox; default-src 'none';"), "{policy}");
     assert_eq!(page.matches(" src=\"data:image/png;base64,").count(), 2, "shown, and saved");
     assert!(!page.contains("<script") && !page.contains("<b>") && !page.contains("<img src=https"));
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt; \\u{1b}[2J \\u{202e}"), "{page}");
-    for told in ["Show &amp; tell", "11 tokens in and 7 out", "ValueError", "It is 42."] {
-        assert!(page.contains(told), "{told}: {page}");
+    for expected in ["Show &amp; tell", "11 tokens in and 7 out", "ValueError", "It is 42."] {
+        assert!(page.contains(expected), "{expected}: {page}");
     }
 }
 
 #[tokio::test]
 async fn the_notebook_of_a_run_is_one_for_jupyter_and_fetches_nothing() {
     let ran = ran().await;
-    let (headers, notebook) = ran.told("ipynb").await;
+    let (headers, notebook) = ran.trace_in("ipynb").await;
     assert_eq!(headers[CONTENT_TYPE], "application/x-ipynb+json");
     let disposition = headers[CONTENT_DISPOSITION].to_str().unwrap();
     assert!(disposition.contains(&format!("filename=\"run-{}.ipynb\"", ran.run)), "{disposition}");
@@ -102,7 +102,7 @@ async fn the_notebook_of_a_run_is_one_for_jupyter_and_fetches_nothing() {
 async fn a_run_is_shown_on_a_terminal_in_every_form() {
     let ran = ran().await;
     let text = stdout(&ran.show(&[]).await);
-    for told in [
+    for expected in [
         "Show & tell <i>",
         "1. Show <b>everything</b>",
         "You plan how to answer a request with Python.",
@@ -114,7 +114,7 @@ async fn a_run_is_shown_on_a_terminal_in_every_form() {
         "    42",
         "It is 42.",
     ] {
-        assert!(text.contains(told), "{told}: {text}");
+        assert!(text.contains(expected), "{expected}: {text}");
     }
     assert!(!text.contains(['\x1b', '\u{202e}']), "{text}");
     let trace: serde_json::Value =
@@ -128,7 +128,7 @@ async fn a_run_is_shown_on_a_terminal_in_every_form() {
 }
 
 #[tokio::test]
-async fn nobody_else_reads_a_run_in_any_form() {
+async fn a_run_of_another_principal_cannot_be_read_in_any_form() {
     let ran = ran().await;
     let other = ran.world.principal("other", &["USAGE"]).await;
     for format in ["json", "ipynb", "html", "text"] {

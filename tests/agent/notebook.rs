@@ -1,4 +1,4 @@
-//! Whether a notebook is one, as Jupyter's own package judges it.
+//! The notebook of a trace is valid for Jupyter's own package.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -14,10 +14,10 @@ pub(crate) fn valid_cells(path: &Path) -> usize {
     let output = Command::new(python()).args(["-W", "error", "-c", VALIDATE]).arg(path).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", said(&output));
-    let told = said(&output);
-    let told: Vec<&str> = told.split_whitespace().collect();
-    assert_eq!(told[..2], ["4", "5"]);
-    told[2].parse().unwrap()
+    let text = said(&output);
+    let text: Vec<&str> = text.split_whitespace().collect();
+    assert_eq!(text[..2], ["4", "5"]);
+    text[2].parse().unwrap()
 }
 
 /// A Python with the package. It is made once, as the build is.

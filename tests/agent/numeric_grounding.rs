@@ -48,7 +48,7 @@ async fn code_that_computes_nothing_after_a_failure_proves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_listens_hears_the_answer_and_nothing_that_was_invented() {
+async fn a_listener_gets_the_answer_and_no_unverified_number() {
     let thinks = json!({"say": "It should be 4711.", "calls": [
         {"name": "run_python", "arguments": {"code": "pass"}}]});
     let turns = [plan(&["Add up"]), code("1 / 0"), thinks, say(INVENTED)];
@@ -100,7 +100,7 @@ async fn an_agent_whose_tool_raised_is_not_believed_a_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_is_not_forgotten_while_somebody_is_asked() {
+async fn a_failure_is_not_forgotten_while_an_approval_is_pending() {
     let book = call("book", json!({"what": "a table"}));
     let scene = Scene::play(json!([
         agent_code("1 / 0"),
@@ -128,5 +128,5 @@ async fn a_request_that_a_model_wrote_is_no_ground_either() {
     let done = say_to(scene.owner(), &agent, "What is the total?").await;
     assert_eq!(done["status"], "failed", "{done}");
     assert!(!text(&done["answer"]).contains("4711"), "{done}");
-    assert!(scene.told(4).contains("nothing was computed"), "{}", scene.told(4));
+    assert!(scene.messages(4).contains("nothing was computed"), "{}", scene.messages(4));
 }

@@ -1,4 +1,4 @@
-//! Code of a model in a workspace that wants to be asked about code first.
+//! Code of a model in a workspace whose approval policy is `ask`.
 
 use crate::harness::wait;
 use crate::scripted_server::{CODE, RUNS_CODE, Scene, begin, call, code, plan, say, text};
@@ -26,7 +26,7 @@ async fn set(api: &Api, permission: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_waits_for_whoever_is_asked_and_goes_on_when_they_allow_it() {
+async fn a_run_waits_for_the_decision_and_continues_when_it_is_allowed() {
     let scene =
         Scene::play(json!([plan(&["Count"]), code("print(6 * 7)"), say("It is 42.")])).await;
     let ann = scene.world.principal("ann", &["USAGE"]).await;
@@ -70,8 +70,8 @@ async fn a_run_is_told_that_its_code_was_denied_and_what_was_denied_does_not_run
     let place = begin(&ann, CODE, json!({"request": "Write."})).await;
     answer(scene.owner(), &question(scene.owner()).await, "deny").await;
     let record = crate::scripted_server::settled(&ann, &place).await;
-    let told = scene.told(2);
-    assert!(told.contains("denied") && told.contains("I say so"), "{told}");
+    let messages = scene.messages(2);
+    assert!(messages.contains("denied") && messages.contains("I say so"), "{messages}");
     let done = ann.get(&format!("{CODE}/{}", text(&record["id"]))).await;
     assert_eq!(
         (&done["complete"], &done["answer"]),
@@ -144,5 +144,5 @@ async fn a_request_within_an_agent_waits_as_well() {
         (&done["status"], &done["rounds"][0]["stdout"]),
         (&json!("succeeded"), &json!("42\n"))
     );
-    assert!(scene.told(4).contains("Counted: 42."));
+    assert!(scene.messages(4).contains("Counted: 42."));
 }

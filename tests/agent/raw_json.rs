@@ -30,7 +30,7 @@ async fn t130_arguments_of_a_model_with_the_name_of_raw_json_end_nothing() {
             let done = say_to(scene.owner(), &agent, "Measure.").await;
             assert_eq!(done["answer"], "Measured.", "{model}: {done}");
             let expected = json!({"name": name, "characters": layers.len()}).to_string();
-            assert!(scene.told(1).contains(&expected), "{model}: {expected}");
+            assert!(scene.messages(1).contains(&expected), "{model}: {expected}");
         }
     }
 }

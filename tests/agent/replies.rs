@@ -1,4 +1,4 @@
-//! Replies that are not good for what they are sent for: refused, and nothing runs.
+//! Replies to actions of an agent that are outdated, repeated, or of another principal: refused, and nothing runs.
 
 use crate::confirmations::{book, booking, ran, replies, reply};
 use crate::harness::wait;
@@ -87,7 +87,7 @@ async fn a_wrong_reply_is_named_by_its_place_among_the_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_else_cannot_answer_in_the_place_of_whoever_was_asked() {
+async fn a_cursor_of_another_principal_cannot_be_answered() {
     let scene = Scene::play(json!([book("a table"), say("It is booked.")])).await;
     let agent = scene.agent(booking()).await;
     let (ann, bob) = (scene.friend("ann", &agent).await, scene.friend("bob", &agent).await);
@@ -143,12 +143,12 @@ async fn what_was_decided_elsewhere_needs_no_reply_and_takes_none() {
     boss.post(&at(1), json!({"decision": "deny", "reason": "no wine"})).await;
     let done = chat(scene.owner(), &agent, alone).await;
     assert_eq!(done["answer"], "The table is booked.", "{done}");
-    let told = scene.told(1);
-    assert!(told.contains("booked a table") && told.contains("no wine"), "{told}");
+    let messages = scene.messages(1);
+    assert!(messages.contains("booked a table") && messages.contains("no wine"), "{messages}");
     assert_eq!(ran(scene.owner()).await, 1);
 }
 
-// Here nobody has answered in time, or at all. That a reply counts once, and not by halves, is shown by
+// Here no reply has come in time, or at all. That a reply counts once, and not by halves, is shown by
 // twenty_replies_at_once_are_one_run and a_reply_that_is_wrong_in_any_way_is_refused_and_nothing_runs;
 // that a restart allows nothing, by crashes.rs.
 // proves C-146
@@ -167,9 +167,9 @@ async fn a_question_that_has_grown_old_is_told_as_not_answered_and_no_retry_runs
     let done = chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
     assert_eq!(done["answer"], "Nobody has answered.", "{done}");
     assert!(
-        scene.told(1).contains("approval.expired: the approval has expired"),
+        scene.messages(1).contains("approval.expired: the approval has expired"),
         "{}",
-        scene.told(1)
+        scene.messages(1)
     );
     let (status, problem) = refused(&scene, &agent, reply(&asked, "ALLOW")).await;
     assert_eq!((status, &problem["errors"][0]["path"]), (400, &json!("/cursor")), "{problem}");

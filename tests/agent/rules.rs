@@ -1,4 +1,4 @@
-//! What the skills that ship tell a model to do when code fails, and what the loop does about it.
+//! The rules of the built-in skills for failed code, and how the agent loop applies them.
 
 use crate::scripted_server::{RUNS_CODE, Scene, agent_code, code, plan, say, say_to, text};
 use serde_json::{Value, json};
@@ -89,6 +89,10 @@ async fn a_library_that_is_not_allowed_is_told_by_the_name_of_the_rule() {
     ]);
     let scene = Scene::with(turns, &["--imports", "numpy"]).await;
     let done = scene.request("Round 2.5 down.").await;
-    assert!(scene.told(2).contains("PYTHON_PACKAGES_WHITELIST_IMPORT"), "{}", scene.told(2));
+    assert!(
+        scene.messages(2).contains("PYTHON_PACKAGES_WHITELIST_IMPORT"),
+        "{}",
+        scene.messages(2)
+    );
     assert_eq!((&done["answer"], &done["complete"]), (&json!("It is 2."), &json!(true)));
 }

@@ -38,7 +38,7 @@ async fn a_run_is_heard_as_it_goes_on_and_the_same_is_told_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_fails_says_so_to_whoever_listens() {
+async fn a_failed_run_says_so_to_its_listeners() {
     let scene =
         Scene::play(json!([plan(&["a"]), {"fail": {"status": 401, "message": "bad key"}}])).await;
     let heard = events(stream(scene.owner(), CODE, json!({"request": "Do it."})).await).await;
@@ -49,7 +49,7 @@ async fn a_run_that_fails_says_so_to_whoever_listens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_nobody_waits_for_is_carried_out_all_the_same() {
+async fn an_asynchronous_run_is_carried_out() {
     let scene = Scene::play(json!([plan(&["a"]), code("print('alone')"), say("Done.")])).await;
     let place = begin(scene.owner(), CODE, json!({"request": "Do it."})).await;
     let record = scene.settled(&place).await;
@@ -109,7 +109,7 @@ async fn running(scene: &Scene) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_hangs_up_ends_the_run_and_finds_the_session_usable() {
+async fn a_disconnect_ends_the_run_and_leaves_the_session_usable() {
     let scene = Scene::play(endless()).await;
     let answer = stream(scene.owner(), CODE, json!({"request": "Wait."})).await;
     let place = answer.headers()["location"].to_str().unwrap().to_owned();

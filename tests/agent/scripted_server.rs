@@ -52,7 +52,7 @@ impl Scene {
     }
 
     /// Everything that stands in one of these requests.
-    pub(crate) fn told(&self, request: usize) -> String {
+    pub(crate) fn messages(&self, request: usize) -> String {
         texts(&self.asked()[request])
     }
 
@@ -90,7 +90,7 @@ impl Scene {
         agent(self.owner(), "helper", specification).await
     }
 
-    /// Somebody who may use this agent.
+    /// A principal who may use this agent.
     pub(crate) async fn friend(&self, name: &str, agent: &str) -> Api {
         let friend = self.world.principal(name, &["USAGE"]).await;
         let me = friend.get("/v1/principals/me").await["id"].clone();

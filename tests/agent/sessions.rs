@@ -1,4 +1,4 @@
-//! Requests that go on in a session, and those that must not.
+//! Model runs that continue in a session, and those that must not.
 
 use crate::confirmations::{booking_and_code, reply};
 use crate::harness::wait;
@@ -27,7 +27,7 @@ async fn a_second_request_finds_the_variables_of_the_first_and_remembers_what_wa
     assert_ne!(second["execution_id"], first["execution_id"]);
     assert_eq!(second["total_rounds"], 1);
     for request in [3, 4] {
-        let told = scene.told(request);
+        let messages = scene.messages(request);
         for earlier in [
             "Load the sales of 2023.",
             "Amounts are in euros.",
@@ -36,7 +36,7 @@ async fn a_second_request_finds_the_variables_of_the_first_and_remembers_what_wa
             "{'Q3': 7, 'Q4': 12}",
             "Now filter that data for Q4 only.",
         ] {
-            assert!(told.contains(earlier), "{request} lacks {earlier}: {told}");
+            assert!(messages.contains(earlier), "{request} lacks {earlier}: {messages}");
         }
     }
 }
@@ -58,7 +58,7 @@ async fn what_failed_can_be_gone_on_from() {
     assert_eq!(first["error"]["code"], "budget.exhausted", "{first}");
     let second = scene.go_on(&first, "Then print what was kept.").await;
     assert_eq!((&second["answer"], &second["complete"]), (&json!("It is 5."), &json!(true)));
-    assert!(scene.told(5).contains("ZeroDivisionError"));
+    assert!(scene.messages(5).contains("ZeroDivisionError"));
 }
 
 // proves U-053
@@ -77,13 +77,13 @@ async fn two_requests_without_a_session_share_nothing() {
     let second = scene.request("Look for it.").await;
     assert_ne!(first["sandbox_id"], second["sandbox_id"]);
     assert_eq!(second["rounds"][0]["stdout"], "False []\n", "{second}");
-    assert!(!scene.told(3).contains("Keep a secret."));
-    assert!(!scene.told(4).contains("swordfish"));
+    assert!(!scene.messages(3).contains("Keep a secret."));
+    assert!(!scene.messages(4).contains("swordfish"));
 }
 
 // proves U-010, U-011
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_is_not_there_or_somebody_elses_is_refused_and_no_other_is_made() {
+async fn a_session_that_is_unknown_or_of_another_principal_is_refused_and_no_other_is_made() {
     let scene =
         Scene::play(json!([plan(&["a"]), say("Mine."), plan(&["b"]), say("Still mine.")])).await;
     let (ann, bob) = (
@@ -201,7 +201,7 @@ async fn what_an_agent_waits_for_in_its_session_does_not_disturb_a_request_in_it
     assert_eq!(asked["actions"].as_array().unwrap().len(), 1, "{asked}");
     let looked = scene.go_on(&asked, "What was kept?").await;
     assert_eq!((&looked["answer"], &looked["complete"]), (&json!("It is 42."), &json!(true)));
-    assert!(!scene.told(1).contains("book a table"), "{}", scene.told(1));
+    assert!(!scene.messages(1).contains("book a table"), "{}", scene.messages(1));
     let done = chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
     assert_eq!(done["answer"], "It is booked.", "{done}");
 }

@@ -1,4 +1,4 @@
-//! Skills: named at first, told when they are loaded, and their scripts run in the same session.
+//! Skills: the model gets their names first, their text when it loads one, and runs scripts in the same session.
 
 use crate::scripted_server::{
     RUNS_CODE, Scene, agent_code, call, chat, offered, say, say_to, text,
@@ -29,12 +29,12 @@ async fn monthly_totals_are_computed_and_drawn_by_the_script_of_a_skill() {
     let done = say_to(scene.owner(), &agent, "Draw the totals of each month.").await;
     assert_eq!(done["answer"], "January has 17 and February 5.", "{done}");
     assert_eq!(offered(&scene.asked()[0]), ["code_execution", "load_skill", "run_skill_script"]);
-    let first = scene.told(0);
+    let first = scene.messages(0);
     assert!(
         first.contains("- dataviz: Turns computed numbers") && !first.contains(BODY),
         "{first}"
     );
-    assert!(scene.told(1).contains(BODY) && scene.told(1).contains("scripts/chart.py"));
+    assert!(scene.messages(1).contains(BODY) && scene.messages(1).contains("scripts/chart.py"));
     let rounds = done["rounds"].as_array().unwrap();
     assert_eq!(rounds.len(), 3, "{done}");
     assert_eq!(
@@ -84,8 +84,12 @@ async fn a_skill_or_a_script_that_is_not_there_is_told_as_such() {
     let agent = scene.agent(with_dataviz()).await;
     let done = say_to(scene.owner(), &agent, "Draw.").await;
     assert_eq!(done["answer"], "I could not draw it.", "{done}");
-    assert!(scene.told(1).contains("There is no skill \"../../etc\". The skills are: dataviz."));
-    assert!(scene.told(2).contains("There is no such script. The scripts are: scripts/chart.py."));
+    assert!(
+        scene.messages(1).contains("There is no skill \"../../etc\". The skills are: dataviz.")
+    );
+    assert!(
+        scene.messages(2).contains("There is no such script. The scripts are: scripts/chart.py.")
+    );
     assert_eq!(done["rounds"].as_array().unwrap().len(), 1, "{done}");
 }
 
@@ -130,8 +134,8 @@ async fn a_skill_of_the_operator_is_found_in_its_folder_and_nowhere_else() {
     let agent = scene.agent("skills: [tea]\n").await;
     assert_eq!(say_to(scene.owner(), &agent, "How?").await["answer"], "Warm the pot.");
     assert!(
-        !scene.told(0).contains("Warm the pot first.")
-            && scene.told(1).contains("Warm the pot first.")
+        !scene.messages(0).contains("Warm the pot first.")
+            && scene.messages(1).contains("Warm the pot first.")
     );
     for name in ["../tea", "/etc", "."] {
         let agent = crate::scripted_server::agent(
@@ -140,11 +144,11 @@ async fn a_skill_of_the_operator_is_found_in_its_folder_and_nowhere_else() {
             json!({"skills": [name]}),
         )
         .await;
-        let refused = scene
+        let error = scene
             .owner()
             .refused("POST", &format!("{agent}/run"), Some(json!({"message": "Hi"})))
             .await;
-        assert_eq!(refused, (404, "object.not_found".into()), "{name}");
+        assert_eq!(error, (404, "object.not_found".into()), "{name}");
     }
 }
 
@@ -165,25 +169,25 @@ async fn the_tool_and_its_skill_are_added_and_removed_one_without_the_other() {
     let alone = scene.agent(RUNS_CODE).await;
     let done = say_to(scene.owner(), &alone, "Compute it.").await;
     assert_eq!(done["answer"], "It is 42.", "{done}");
-    assert!(!scene.told(0).contains(named), "{}", scene.told(0));
+    assert!(!scene.messages(0).contains(named), "{}", scene.messages(0));
     assert_eq!(offered(&scene.asked()[0]), ["code_execution"]);
 
     let both =
         crate::scripted_server::agent(scene.owner(), "both", format!("{RUNS_CODE}{skill}")).await;
     let done = say_to(scene.owner(), &both, "Compute it.").await;
     assert_eq!(done["answer"], "It is 42.", "{done}");
-    assert!(scene.told(2).contains(named), "{}", scene.told(2));
+    assert!(scene.messages(2).contains(named), "{}", scene.messages(2));
     assert_eq!(offered(&scene.asked()[2])[..2], ["code_execution", "load_skill"]);
 
-    let told = crate::scripted_server::agent(
+    let unskilled = crate::scripted_server::agent(
         scene.owner(),
         "told",
         format!("instructions: You answer.\n{skill}"),
     )
     .await;
-    let done = say_to(scene.owner(), &told, "Compute it.").await;
+    let done = say_to(scene.owner(), &unskilled, "Compute it.").await;
     assert_eq!(done["answer"], "I have no tool for that.", "{done}");
-    assert!(scene.told(4).contains(named), "{}", scene.told(4));
+    assert!(scene.messages(4).contains(named), "{}", scene.messages(4));
     assert_eq!(offered(&scene.asked()[4]), ["load_skill"]);
 }
 
@@ -215,9 +219,9 @@ async fn a_file_of_a_skill_is_named_when_it_is_loaded_and_read_when_it_is_asked_
     assert_eq!(done["answer"], "It is 7 percent.", "{done}");
     let files =
         "Files for `path` of load_skill: logo.bin, references/long.md, references/tariffs.md";
-    assert!(scene.told(1).contains(files), "{}", scene.told(1));
-    assert!(!scene.told(1).contains("Tea has 7 percent."));
-    assert!(scene.told(2).contains("Tea has 7 percent."), "{}", scene.told(2));
+    assert!(scene.messages(1).contains(files), "{}", scene.messages(1));
+    assert!(!scene.messages(1).contains("Tea has 7 percent."));
+    assert!(scene.messages(2).contains("Tea has 7 percent."), "{}", scene.messages(2));
     say_to(scene.owner(), &agent, "Read on.").await;
     say_to(scene.owner(), &agent, "Read on.").await;
     for (request, refusal) in [
@@ -225,7 +229,7 @@ async fn a_file_of_a_skill_is_named_when_it_is_loaded_and_read_when_it_is_asked_
         (5, "references/long.md has 65537 bytes, and at most 65536 can be read"),
         (7, "logo.bin is not text"),
     ] {
-        assert!(scene.told(request).contains(refusal), "{}", scene.told(request));
+        assert!(scene.messages(request).contains(refusal), "{}", scene.messages(request));
     }
-    assert!(!scene.told(4).contains("a secret"));
+    assert!(!scene.messages(4).contains("a secret"));
 }

@@ -1,5 +1,4 @@
-//! Runs that are stopped: what the model is told of its calls is what became of them, and nothing
-//! goes on without anybody who wants it.
+//! Cancelled model runs: the model gets the actual outcome of its calls, and nothing continues after the end.
 
 use crate::confirmations::{booking_and_code, reply};
 use crate::harness::wait;
@@ -57,10 +56,10 @@ async fn a_cancelled_run_withdraws_its_question_and_tells_what_ran() {
     let open = scene.owner().get("/v1/approvals?state=pending").await;
     assert_eq!(open["items"], json!([]), "nobody could allow it later");
     chat(scene.owner(), &agent, json!({"message": "And?", "cursor": ended["id"]})).await;
-    let told = scene.told(1);
-    assert!(told.contains("booked A"), "{told}");
-    assert_eq!(told.matches("This was not run").count(), 1, "{told}");
-    assert_eq!(told.matches("This was started and then stopped").count(), 1, "{told}");
+    let messages = scene.messages(1);
+    assert!(messages.contains("booked A"), "{messages}");
+    assert_eq!(messages.matches("This was not run").count(), 1, "{messages}");
+    assert_eq!(messages.matches("This was started and then stopped").count(), 1, "{messages}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,14 +74,14 @@ async fn what_was_allowed_is_stopped_with_the_run_that_waits_for_it() {
     assert_eq!((&ended["status"], &tool["status"]), (&json!("cancelled"), &json!("cancelled")));
     let done = chat(scene.owner(), &agent, json!({"cursor": ended["id"]})).await;
     assert_eq!(done["answer"], "It was stopped.", "{done}");
-    assert!(scene.told(1).contains("KeyboardInterrupt"), "{}", scene.told(1));
+    assert!(scene.messages(1).contains("KeyboardInterrupt"), "{}", scene.messages(1));
     let all = scene.owner().get("/v1/executions").await;
     let calls = all["items"].as_array().unwrap().iter().filter(|it| it["entry"] == "handle");
     assert_eq!(calls.count(), 1, "nothing runs twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_had_to_call_a_tool_has_done_so_when_it_was_confirmed() {
+async fn a_required_tool_counts_as_called_when_its_call_was_approved() {
     let book = call("book", json!({"what": "it"}));
     let scene = Scene::play(json!([book, say("Done.")])).await;
     let mut specification = helper();
@@ -108,7 +107,7 @@ async fn an_answer_that_was_cut_off_is_none() {
         (&done["answer"], &done["status"]),
         (&json!("It is called Belljar."), &json!("succeeded"))
     );
-    assert!(scene.told(2).contains("was cut off"), "{}", scene.told(2));
+    assert!(scene.messages(2).contains("was cut off"), "{}", scene.messages(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,7 +125,7 @@ async fn a_number_that_no_code_has_computed_is_given_back() {
     .await;
     let done = scene.request("What is the total?").await;
     assert_eq!((&done["answer"], &done["complete"]), (&json!("The total is 42."), &json!(true)));
-    assert!(scene.told(2).contains("no code has computed"), "{}", scene.told(2));
+    assert!(scene.messages(2).contains("no code has computed"), "{}", scene.messages(2));
     let never = scene.request("And now?").await;
     assert_eq!(
         (&never["complete"], &never["error"]["code"]),
@@ -136,7 +135,7 @@ async fn a_number_that_no_code_has_computed_is_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_goes_no_further_than_the_key_that_it_was_asked_for_with() {
+async fn a_run_ends_with_the_key_that_started_it() {
     let turns = json!([call("note", json!({"what": "A"})), say("Never asked for.")]);
     let scene =
         Scene::play(json!([{"calls": turns[0]["calls"], "pieces_ms": 500}, turns[1]])).await;

@@ -1,4 +1,4 @@
-//! The tools that an agent has besides code: attached, embedded, and several at once.
+//! Tools of an agent besides code: attached, in the specification, and several at once.
 
 use crate::command::typed;
 use crate::harness::stderr;
@@ -54,12 +54,12 @@ async fn an_agent_calls_its_tools_beside_its_code_and_all_is_told() {
     .await;
     assert_eq!(done["answer"], "It is 42, and there is a note.", "{done}");
     assert_eq!(offered(&scene.asked()[0]), ["code_execution", "double", "read"]);
-    assert!(scene.told(1).contains("42"));
-    assert!(scene.told(2).contains("written"));
+    assert!(scene.messages(1).contains("42"));
+    assert!(scene.messages(2).contains("written"));
     assert!(
-        scene.told(3).contains("{\"read\":\"a note\"}"),
+        scene.messages(3).contains("{\"read\":\"a note\"}"),
         "it sees the files of the session: {}",
-        scene.told(3)
+        scene.messages(3)
     );
 
     assert_eq!(done["agentExternalId"], "mine");
@@ -94,7 +94,7 @@ async fn t98_a_run_says_which_tools_ran_beside_other_code_in_its_session() {
     attach(scene.owner(), &agent, handle("double", DOUBLE)).await;
     attach(scene.owner(), &agent, runner("read", READ)).await;
     let done = crate::scripted_server::chat(scene.owner(), &agent, json!({"message": "Go."})).await;
-    assert!(scene.told(3).contains("a lie"), "{}", scene.told(3));
+    assert!(scene.messages(3).contains("a lie"), "{}", scene.messages(3));
     let warnings = done["warnings"].as_array().unwrap();
     let codes: Vec<_> = warnings.iter().map(|warning| &warning["code"]).collect();
     assert_eq!(codes, ["tool.unisolated"], "{done}");
@@ -168,8 +168,8 @@ async fn what_a_tool_does_not_take_or_raises_is_told_to_the_model() {
         .collect();
     let failed: Vec<&Value> = called.iter().map(|tool| &tool["failed"]).collect();
     assert_eq!(failed, [true, true, false, true], "{called:?}");
-    assert!(scene.told(1).contains("args.invalid"), "{}", scene.told(1));
-    assert!(scene.told(4).contains("FileNotFoundError"), "{}", scene.told(4));
+    assert!(scene.messages(1).contains("args.invalid"), "{}", scene.messages(1));
+    assert!(scene.messages(4).contains("FileNotFoundError"), "{}", scene.messages(4));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -210,8 +210,8 @@ async fn a_model_reads_what_a_tool_is_for_and_passes_what_one_found_on_to_the_ne
     let offers = scene.asked()[0]["tools"].as_array().unwrap().clone();
     let offer = offers.iter().find(|offer| offer["function"]["name"] == "convert").unwrap();
     assert_eq!(offer["function"]["description"], guidance);
-    assert!(scene.told(1).contains(r#""readings":[32,212]"#), "{}", scene.told(1));
-    assert!(scene.told(2).contains("[0.0,100.0]"), "{}", scene.told(2));
+    assert!(scene.messages(1).contains(r#""readings":[32,212]"#), "{}", scene.messages(1));
+    assert!(scene.messages(2).contains("[0.0,100.0]"), "{}", scene.messages(2));
     assert_eq!(done["answer"], "They are 0 and 100 degrees Celsius.");
 }
 

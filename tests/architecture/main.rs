@@ -1,8 +1,9 @@
-//! The shape of the workspace, held by tests and not by reviewers.
+//! The structure of the workspace, enforced by tests.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod texts;
+mod threat_model;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

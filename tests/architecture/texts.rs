@@ -1,4 +1,4 @@
-//! Every text that a user can read in one list, and the words that none of them has.
+//! Lists every text that a user can read, and refuses words that need a second read.
 //!
 //! The list is `target/tmp/texts.txt`, one line for each string literal that has at least two words: its
 //! crate, file and line, whether it is an error, a hint or another text, and the text. Read it as a whole

@@ -1,5 +1,5 @@
-//! T16 to T20: the kernel is whatever the code has made of it by now, and so is all that it says.
-//! The decoder itself is attacked where it lives: `crates/sandbox/src/channel.rs`.
+//! T16 to T20: attacks on the control channel by code that has replaced the runner and forges its messages.
+//! The tests of the decoder itself are in `crates/sandbox/src/channel.rs`.
 
 use crate::fixtures::{Process, config_with, engine, malicious, said, still_serves, with_prelude};
 use crate::harness;
@@ -15,7 +15,7 @@ const MIB: u64 = 1024 * 1024;
 /// What the limits promise, and some more for a machine that is busy with other tests.
 const LATE_AT_MOST: Duration = Duration::from_millis(1_000 + 500);
 
-/// How to say that all is well, for a kernel that wants to.
+/// Python that sends messages on the control channel, and a `done` that reports success.
 const SAYS_DONE: &str = r#"
 def say(text):
     body = text.encode()
@@ -29,9 +29,9 @@ fn limited(code: &str, wall_ms: u64) -> Command {
     Command { limits, ..harness::command("bare", code) }
 }
 
-/// What a kernel gets for its pains, and how long it took.
-async fn against(kernel: RunnerSource, wall_ms: u64) -> (Execution, Duration) {
-    let engine = Engine::start(config_with(kernel));
+/// The execution with this runner, and how long it took.
+async fn against(runner: RunnerSource, wall_ms: u64) -> (Execution, Duration) {
+    let engine = Engine::start(config_with(runner));
     engine.prepare("bare", |_| {}).await.unwrap();
     let start = Instant::now();
     let finished = harness::run_with(&engine, limited("print('hello')", wall_ms)).await;
@@ -50,8 +50,8 @@ until = time.process_time() + 0.3
 while time.process_time() < until: pass
 say(DONE)
 channel.recv(1)";
-    let (_source, kernel) = malicious(&format!("{SAYS_DONE}{works}"));
-    let (execution, _) = against(kernel, 20_000).await;
+    let (_source, runner) = malicious(&format!("{SAYS_DONE}{works}"));
+    let (execution, _) = against(runner, 20_000).await;
     assert_eq!(execution.status, ExecutionStatus::Succeeded);
     assert!(execution.usage.wall_ms >= 300, "{:?}", execution.usage);
     assert!(execution.usage.cpu_ms >= 290, "{:?}", execution.usage);
@@ -68,17 +68,17 @@ time.sleep(1.2); say(DONE); channel.recv(1)";
         ("os._exit(7)", ExecutionStatus::Failed, "sandbox.crashed", 7),
         (late, ExecutionStatus::TimedOut, "time.exceeded", 124),
     ] {
-        let (_source, kernel) = malicious(&format!("{SAYS_DONE}{does}"));
-        let (execution, _) = against(kernel, 1_000).await;
+        let (_source, runner) = malicious(&format!("{SAYS_DONE}{does}"));
+        let (execution, _) = against(runner, 1_000).await;
         assert_eq!((execution.status, code(&execution)), (status, error.into()), "{does}");
         assert_eq!(execution.exit_code, Some(exit), "{does}");
     }
     still_serves(&engine()).await;
 }
 
-/// Code can say on the channel what the kernel would; it deceives its own session and nobody else.
+/// Code can forge the messages of the runner; it deceives its own session and no other.
 #[tokio::test(flavor = "multi_thread")]
-async fn t16_forged_frames_reach_nobody_else() {
+async fn t16_forged_frames_reach_no_other_sandbox() {
     let engine = engine();
     let liar = harness::open(&engine, "bare").await;
     let neighbour = harness::open(&engine, "bare").await;
@@ -103,7 +103,7 @@ raise RuntimeError("the truth")"#;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t16_limits_hold_whatever_the_kernel_has_become() {
+async fn t16_limits_hold_for_a_replaced_runner() {
     let engine = engine();
     // Everything in the process that could be asked to be fair, replaced.
     let mutiny = "
@@ -156,10 +156,10 @@ for byte in frame:
         (garbage, "sandbox.crashed"),
         (out_of_order, "sandbox.crashed"),
     ] {
-        let (_source, kernel) = malicious(&format!("{SAYS_DONE}{does}"));
-        let (execution, took) = against(kernel, 1_000).await;
+        let (_source, runner) = malicious(&format!("{SAYS_DONE}{does}"));
+        let (execution, took) = against(runner, 1_000).await;
         assert_eq!(code(&execution), expected, "{does}");
-        // Whoever breaks the protocol may also be waited for until he has a wait status.
+        // After a broken protocol the supervisor may also wait for the wait status.
         assert!(took < WALL + LATE_AT_MOST + Duration::from_secs(1), "{does}: {took:?}");
     }
     still_serves(&engine()).await;
@@ -167,9 +167,9 @@ for byte in frame:
 
 /// A request that is never read must not hold up its sender either.
 #[tokio::test(flavor = "multi_thread")]
-async fn t18_a_kernel_that_does_not_read() {
-    let (_source, kernel) = malicious("time.sleep(60)");
-    let engine = Engine::start(config_with(kernel));
+async fn t18_a_runner_that_does_not_read() {
+    let (_source, runner) = malicious("time.sleep(60)");
+    let engine = Engine::start(config_with(runner));
     engine.prepare("bare", |_| {}).await.unwrap();
     let start = Instant::now();
     let long = format!("#{}", "x".repeat(3 * 1024 * 1024));
@@ -212,7 +212,7 @@ signal.pause()";
     }
 }
 
-/// A run may last longer than anybody wants to read what it floods the channel with.
+/// A run may last longer than the supervisor reads what it floods the channel with.
 #[tokio::test(flavor = "multi_thread")]
 async fn t70_a_sandbox_that_sends_without_end_is_ended_and_one_that_shows_much_is_not() {
     let frames = r#"
@@ -243,7 +243,7 @@ while True:
         assert!(execution.usage.wall_ms < 30_000, "{:?}", execution.usage);
         still_serves(&engine).await;
     }
-    // The twins: much that is shown, large and small, and attempts to reach somebody without end.
+    // The twins: much that is shown, large and small, and attempts to reach a host without end.
     let shows = "for n in range(5_000): display(n)\n7";
     let execution = harness::run(&engine, shows).await;
     assert_eq!((execution.status, execution.results.len()), (ExecutionStatus::Succeeded, 256));
@@ -305,7 +305,7 @@ async fn t72_no_text_of_an_error_is_longer_than_its_bound_and_long_honest_ones_k
 #[tokio::test(flavor = "multi_thread")]
 async fn t133_a_message_longer_than_its_run_may_send_is_refused_at_its_length() {
     let engine = engine();
-    // Only the length is ever sent: whoever waited for the rest would wait until the time is over.
+    // Only the length is ever sent: a reader that waited for the rest would wait until the time limit.
     let header = |bytes: usize| {
         with_prelude(&format!("os.write(3, ({bytes}).to_bytes(4, 'little'))\ntime.sleep(20)"))
     };
@@ -329,7 +329,7 @@ async fn t133_a_message_longer_than_its_run_may_send_is_refused_at_its_length() 
 #[tokio::test(flavor = "multi_thread")]
 async fn t133_a_forged_number_of_results_does_not_become_an_absurd_one() {
     let engine = engine();
-    let told = |count: &str| {
+    let script = |count: &str| {
         let frame = format!("b'{{\"ev\":\"unsent\",\"results\":{count}}}'");
         let done = "b'{\"ev\":\"done\",\"error\":null,\"exit_code\":null}'";
         with_prelude(&format!(
@@ -337,13 +337,13 @@ async fn t133_a_forged_number_of_results_does_not_become_an_absurd_one() {
              time.sleep(20)"
         ))
     };
-    let execution = harness::run(&engine, &told("4294967295")).await;
+    let execution = harness::run(&engine, &script("4294967295")).await;
     let warned = execution.warnings.iter().map(|it| it.message.as_str()).collect::<String>();
     assert!(warned.contains("1000000 results"), "{warned}");
-    let execution = harness::run(&engine, &told("18446744073709551615")).await;
+    let execution = harness::run(&engine, &script("18446744073709551615")).await;
     assert_eq!(code(&execution), "sandbox.crashed");
     // The twin: a number that can be.
-    let execution = harness::run(&engine, &told("7")).await;
+    let execution = harness::run(&engine, &script("7")).await;
     let warned = execution.warnings.iter().map(|it| it.message.as_str()).collect::<String>();
     assert!(warned.contains("21 results"), "{warned}");
 }
@@ -351,16 +351,16 @@ async fn t133_a_forged_number_of_results_does_not_become_an_absurd_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn t73_an_exit_code_is_one_that_a_process_can_have() {
     let engine = engine();
-    for (told, expected) in [
+    for (exit_code, expected) in [
         ("256", "sandbox.crashed"),
         ("-1", "sandbox.crashed"),
         ("2147483647", "sandbox.crashed"),
         ("255", "python.SystemExit"),
     ] {
-        let frame = format!(r#"b'{{"ev":"done","error":null,"exit_code":{told}}}'"#);
+        let frame = format!(r#"b'{{"ev":"done","error":null,"exit_code":{exit_code}}}'"#);
         let execution = harness::run(&engine, &forged(&frame)).await;
-        assert_eq!(code(&execution), expected, "{told}");
-        assert!((0..=255).contains(&execution.exit_code.unwrap()), "{told}");
+        assert_eq!(code(&execution), expected, "{exit_code}");
+        assert!((0..=255).contains(&execution.exit_code.unwrap()), "{exit_code}");
     }
     // The twins: what Python itself makes of them.
     for (asked, exit) in [("300", 44), ("-1", 255), ("3", 3), ("2**40 + 7", 7)] {

@@ -1,4 +1,4 @@
-//! T29 to T32: names that are given from outside, and what code leaves for the collector to find.
+//! T29 to T32: file names that callers give, and files of a sandbox that the collector must not follow.
 
 use crate::fixtures::{engine, said, still_serves, with_prelude};
 use crate::harness;
@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 use types::{Execution, LimitsRequest};
 
-/// Names that somebody may give to a file, and whether it can be one.
+/// File names of callers, and whether each is valid.
 fn names() -> Vec<(String, bool)> {
     let refused = [
         "",

@@ -39,12 +39,12 @@ pub(crate) fn said(execution: &Execution) -> String {
     harness::printed(execution, OutputStream::Stdout).trim_end().to_owned()
 }
 
-/// The engine has to be of use to the next caller, whatever the last one did.
+/// The engine must serve the next caller, whatever the last one did.
 pub(crate) async fn still_serves(engine: &Arc<Engine>) {
     assert_eq!(answer(engine, "print(6 * 7)").await, "42");
 }
 
-/// Tries Python expressions one after the other in one sandbox and compares what became of each:
+/// Tries Python expressions one after the other in one sandbox and compares the result of each:
 /// `ok`, or the name of an errno, or the type of another exception.
 pub(crate) async fn attempts(engine: &Arc<Engine>, table: &[(&str, &str)]) {
     let expressions: Vec<&str> = table.iter().map(|(expression, _)| *expression).collect();
@@ -61,26 +61,26 @@ pub(crate) async fn attempts(engine: &Arc<Engine>, table: &[(&str, &str)]) {
     assert_eq!(seen.len(), table.len());
 }
 
-/// The sources of a kernel that was tampered with, and what is made of them in the data directory:
-/// both go when this does.
-pub(crate) struct Doctored {
+/// The modified sources of a runner, and the files installed from them in the data directory. Both are
+/// removed when this is dropped.
+pub(crate) struct ModifiedRunner {
     source: TempDir,
 }
 
-impl Doctored {
-    fn kernel(&self) -> RunnerSource {
+impl ModifiedRunner {
+    fn runner(&self) -> RunnerSource {
         RunnerSource::Directory(self.source.path().to_path_buf())
     }
 }
 
-impl Drop for Doctored {
+impl Drop for ModifiedRunner {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(runtime(&self.kernel()).path());
+        let _ = fs::remove_dir_all(runtime(&self.runner()).path());
     }
 }
 
-/// A copy of the kernel in which texts are replaced, each of which must be there.
-pub(crate) fn doctored(edits: &[(&str, &str, &str)]) -> (Doctored, RunnerSource) {
+/// A copy of the runner in which texts are replaced. Each of them must exist.
+pub(crate) fn modified_runner(edits: &[(&str, &str, &str)]) -> (ModifiedRunner, RunnerSource) {
     let directory = tempfile::tempdir().unwrap();
     let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runner");
     copy_sources(&original, directory.path());
@@ -90,17 +90,17 @@ pub(crate) fn doctored(edits: &[(&str, &str, &str)]) -> (Doctored, RunnerSource)
         assert!(source.contains(from), "{file} no longer has {from:?}");
         fs::write(path, source.replacen(from, to, 1)).unwrap();
     }
-    let doctored = Doctored { source: directory };
-    let kernel = doctored.kernel();
-    (doctored, kernel)
+    let modified_runner = ModifiedRunner { source: directory };
+    let runner = modified_runner.runner();
+    (modified_runner, runner)
 }
 
-/// A kernel that reseeds and says that it is ready as it should, and then runs `code` with the
-/// channel as `channel`, a socket.
-pub(crate) fn malicious(code: &str) -> (Doctored, RunnerSource) {
+/// A runner that reseeds and sends `ready` as it should, and then runs `code` with the control channel as
+/// `channel`, a socket.
+pub(crate) fn malicious(code: &str) -> (ModifiedRunner, RunnerSource) {
     let body: String = code.lines().map(|line| format!("        {line}\n")).collect();
     let turned = format!("import socket, time\n        channel = socket.socket(fileno=3)\n{body}");
-    doctored(&[("belljar_runner/session.py", "session.loop()", &turned)])
+    modified_runner(&[("belljar_runner/session.py", "session.loop()", &turned)])
 }
 
 fn copy_sources(from: &Path, to: &Path) {
@@ -128,25 +128,25 @@ pub(crate) fn built(name: &str) -> environment::EnvironmentLease {
     environments.ensure(&definition, None, &mut |_| {}).unwrap()
 }
 
-pub(crate) fn runtime(kernel: &RunnerSource) -> RunnerFiles {
-    RunnerFiles::install(&harness::data(), kernel).unwrap()
+pub(crate) fn runtime(runner: &RunnerSource) -> RunnerFiles {
+    RunnerFiles::install(&harness::data(), runner).unwrap()
 }
 
-/// For tests that need the sandbox itself in their hands, which the engine does not give away.
-pub(crate) fn nursery_config(kernel: &RunnerSource) -> ZygoteHostConfig {
-    of_environment("bare", kernel, Preload::Nothing)
+/// For tests that need the sandbox itself, which the engine does not return.
+pub(crate) fn zygote_host_config(runner: &RunnerSource) -> ZygoteHostConfig {
+    of_environment("bare", runner, Preload::Nothing)
 }
 
 /// With numpy, pandas and matplotlib loaded in the zygote.
-pub(crate) fn warm_nursery_config() -> ZygoteHostConfig {
+pub(crate) fn warm_zygote_host_config() -> ZygoteHostConfig {
     of_environment("default", &RunnerSource::Embedded, Preload::Modules)
 }
 
-fn of_environment(name: &str, kernel: &RunnerSource, warmth: Preload) -> ZygoteHostConfig {
+fn of_environment(name: &str, runner: &RunnerSource, preload: Preload) -> ZygoteHostConfig {
     let environment = built(name);
     ZygoteHostConfig {
         warden_program: harness::binary(),
-        runtime: runtime(kernel),
+        runtime: runtime(runner),
         spec: SandboxSpec {
             environment: name.into(),
             binds: mounts(name),
@@ -158,26 +158,26 @@ fn of_environment(name: &str, kernel: &RunnerSource, warmth: Preload) -> ZygoteH
             imports: None,
             volumes: None,
         },
-        preload: warmth,
+        preload,
         allowed_missing_layers: Vec::new(),
         jails_ready: 8,
     }
 }
 
-/// One that stays, as that of a session.
-pub(crate) async fn born(nursery: &Arc<ZygoteHost>) -> Sandbox {
-    let mut sandbox = born_once(nursery).await;
+/// A sandbox that stays, as that of a session.
+pub(crate) async fn spawn(zygote_host: &Arc<ZygoteHost>) -> Sandbox {
+    let mut sandbox = spawn_for_one_execution(zygote_host).await;
     sandbox.stay();
     sandbox
 }
 
-/// One for a single execution.
-pub(crate) async fn born_once(nursery: &Arc<ZygoteHost>) -> Sandbox {
-    nursery.spawn(&Limits::DEFAULT, &[]).await.unwrap()
+/// A sandbox for a single execution.
+pub(crate) async fn spawn_for_one_execution(zygote_host: &Arc<ZygoteHost>) -> Sandbox {
+    zygote_host.spawn(&Limits::DEFAULT, &[]).await.unwrap()
 }
 
 /// What code prints in this sandbox, with the prelude.
-pub(crate) async fn told(sandbox: &mut Sandbox, code: &str) -> String {
+pub(crate) async fn printed_in(sandbox: &mut Sandbox, code: &str) -> String {
     let (ending, text) = run(sandbox, code).await;
     assert!(ending.alive, "{:?}\n{text}", ending.cause);
     text.trim_end().to_owned()
@@ -298,6 +298,6 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-pub(crate) fn config_with(kernel: RunnerSource) -> Config {
-    Config { runner: kernel, ..harness::config() }
+pub(crate) fn config_with(runner: RunnerSource) -> Config {
+    Config { runner, ..harness::config() }
 }

@@ -2,8 +2,8 @@
 //! are proved call by call in a simulator: `crates/jail/src/seccomp/tests/threats.rs`.
 
 use crate::fixtures::{
-    Process, answer, attempts, born, born_once, built, doctored, engine, is_root, nursery_config,
-    runtime, still_serves, told,
+    Process, answer, attempts, built, engine, is_root, modified_runner, printed_in, runtime, spawn,
+    spawn_for_one_execution, still_serves, zygote_host_config,
 };
 use crate::harness::{self, wait};
 use engine::RunnerSource;
@@ -51,15 +51,16 @@ async fn t02_landlock_denies_outside_even_if_mounted() {
     os.ftruncate(options.plan, 0)
     os.pwrite(options.plan, json.dumps(plan).encode(), 0)
     library = _open(options)";
-    let (_source, forgetful) = doctored(&[("zygote.py", "library = _open(options)", forgetful)]);
+    let (_source, forgetful) =
+        modified_runner(&[("zygote.py", "library = _open(options)", forgetful)]);
     let attempt = "print(outcome(lambda: os.stat('/canary/canary')), \
                    outcome(lambda: read('/canary/canary')), \
                    outcome(lambda: read('/etc/passwd')))";
-    for (kernel, expected) in [(RunnerSource::Embedded, "ok ok ok"), (forgetful, "ok EACCES ok")] {
-        let mut config = nursery_config(&kernel);
+    for (runner, expected) in [(RunnerSource::Embedded, "ok ok ok"), (forgetful, "ok EACCES ok")] {
+        let mut config = zygote_host_config(&runner);
         config.spec.binds.push((canary.path().into(), "/canary".into()));
-        let nursery = ZygoteHost::start(config).await.unwrap();
-        assert_eq!(told(&mut born(&nursery).await, attempt).await, expected);
+        let zygote_host = ZygoteHost::start(config).await.unwrap();
+        assert_eq!(printed_in(&mut spawn(&zygote_host).await, attempt).await, expected);
     }
 }
 
@@ -252,8 +253,8 @@ print(os.listdir('/proc/1/fd'), outcome(lambda: os.readlink('/proc/1/ns/net')))"
 // proves P-046, U-051, U-053
 #[tokio::test(flavor = "multi_thread")]
 async fn t04_two_sandboxes_are_blind() {
-    let nursery = ZygoteHost::start(nursery_config(&RunnerSource::Embedded)).await.unwrap();
-    let (mut a, mut b) = (born(&nursery).await, born(&nursery).await);
+    let zygote_host = ZygoteHost::start(zygote_host_config(&RunnerSource::Embedded)).await.unwrap();
+    let (mut a, mut b) = (spawn(&zygote_host).await, spawn(&zygote_host).await);
     let (inside_a, inside_b) = (Process::of(&a), Process::of(&b));
     for kind in ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"] {
         let (of_a, of_b) = (inside_a.namespace(kind).unwrap(), inside_b.namespace(kind).unwrap());
@@ -276,10 +277,10 @@ print(outcome(lambda: meet(socket.AF_UNIX, '\\0meet')),
       outcome(lambda: meet(socket.AF_INET, ('127.0.0.1', 4040))),
       'ok' if _libc.shmget(4040, 4096, 0) >= 0 else errno.errorcode[ctypes.get_errno()],
       os.path.exists('/dev/shm/meet'), os.path.exists('/tmp/meet'))";
-    told(&mut b, offer).await;
-    assert_eq!(told(&mut b, seek).await, "ok ok ok True True");
-    assert_eq!(told(&mut a, seek).await, "ECONNREFUSED ECONNREFUSED ENOENT False False");
-    // B by the number the host has for it, and everybody else by any number there is.
+    printed_in(&mut b, offer).await;
+    assert_eq!(printed_in(&mut b, seek).await, "ok ok ok True True");
+    assert_eq!(printed_in(&mut a, seek).await, "ECONNREFUSED ECONNREFUSED ENOENT False False");
+    // B by the number the host has for it, and all others by any number there is.
     let foreign = inside_b.0;
     let reach = format!(
         "def clock(pid): time.clock_gettime((~pid << 3) | 2)
@@ -290,8 +291,8 @@ print({{outcome(lambda: os.kill(pid, 0)) for pid in others}},
       os.path.exists('/proc/{foreign}'),
       outcome(lambda: os.kill(2, 0)), outcome(lambda: clock(2)))"
     );
-    assert_eq!(told(&mut a, &reach).await, "{'ESRCH'} {'ESRCH'} {'EINVAL'} False ok ok");
-    assert_eq!(told(&mut b, "print('still here')").await, "still here");
+    assert_eq!(printed_in(&mut a, &reach).await, "{'ESRCH'} {'ESRCH'} {'EINVAL'} False ok ok");
+    assert_eq!(printed_in(&mut b, "print('still here')").await, "still here");
 }
 
 // proves P-046, S-023, U-051
@@ -383,10 +384,10 @@ fn hash_tree(path: &Path, depth: usize, files: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Nobody watches the memory of what a single execution has left running, so nothing of it goes on.
+/// The memory of what a single execution has left running is not watched, so nothing of it continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn t135_what_code_leaves_running_ends_with_a_sandbox_for_one_execution() {
-    let nursery = ZygoteHost::start(nursery_config(&RunnerSource::Embedded)).await.unwrap();
+    let zygote_host = ZygoteHost::start(zygote_host_config(&RunnerSource::Embedded)).await.unwrap();
     let leaves = "
 if os.fork() == 0:
     while True: time.sleep(1)
@@ -395,24 +396,24 @@ print('left')";
         let is_inside = |it: &Process| it.namespace("pid").is_some_and(|pid| pid == *home);
         Process::everyone().into_iter().filter(is_inside).count()
     };
-    let mut once = born_once(&nursery).await;
+    let mut once = spawn_for_one_execution(&zygote_host).await;
     let home = Process::of(&once).namespace("pid").unwrap();
-    assert_eq!(told(&mut once, leaves).await, "left");
+    assert_eq!(printed_in(&mut once, leaves).await, "left");
     wait::until("nothing of it is left", async || inside(&home) == 0).await;
     once.end().await;
     // The twin: a session goes on, with what runs in it.
-    let mut session = born(&nursery).await;
+    let mut session = spawn(&zygote_host).await;
     let home = Process::of(&session).namespace("pid").unwrap();
-    assert_eq!(told(&mut session, leaves).await, "left");
-    assert_eq!(told(&mut session, "print('again')").await, "again");
+    assert_eq!(printed_in(&mut session, leaves).await, "left");
+    assert_eq!(printed_in(&mut session, "print('again')").await, "again");
     assert_eq!(inside(&home), 3, "the init, the interpreter and what it has left");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t09_privilege_bits_from_outside() {
-    let nursery = ZygoteHost::start(nursery_config(&RunnerSource::Embedded)).await.unwrap();
+    let zygote_host = ZygoteHost::start(zygote_host_config(&RunnerSource::Embedded)).await.unwrap();
     // Nothing was run in it yet: this is what the first byte of user code will find.
-    let sandbox = born(&nursery).await;
+    let sandbox = spawn(&zygote_host).await;
     let interpreter = Process::of(&sandbox);
     let home = interpreter.namespace("pid").unwrap();
     let inside: Vec<Process> = Process::everyone()

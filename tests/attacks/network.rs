@@ -53,7 +53,7 @@ print(os.path.exists('/etc/resolv.conf'), os.path.exists('/sys/class/net'))
 print({line.split()[-1] for line in net('if_inet6')}, net('arp')[1:])";
 const EMPTY: &str = "['lo']\n[] []\nFalse False\n{'lo'} []";
 
-/// Every way to send something, to every place where somebody could be.
+/// Every way to send something, to every address where a peer could be.
 fn knocks(tripwires: &Tripwires) -> String {
     let (own, port) = (tripwires.own, tripwires.port());
     format!(
@@ -119,7 +119,7 @@ fn named(name: &'static str) -> SandboxGrants {
     })
 }
 
-/// Wakes whoever waits for it.
+/// Wakes the task that waits for it.
 struct Shut(TcpListener);
 
 impl Drop for Shut {
@@ -173,7 +173,7 @@ print(heard)";
     assert_eq!((a.as_str(), b.as_str(), none.as_str()), ("{'a'}", "{'b'}", "set()"));
 }
 
-/// Whoever brings code into a session has what the session has: a command with grants of its own would
+/// Code in a session has the grants of the session: a command with its own grants would
 /// leave values and connections behind for all who use the session.
 #[tokio::test(flavor = "multi_thread")]
 async fn t182_a_command_brings_no_grants_into_a_session() {
@@ -189,8 +189,8 @@ print(_socket.socket().connect_ex(('127.0.0.1', 3128)) == 0)";
     for grants in brought.clone() {
         let command = harness::command("bare", &with_prelude(code));
         let command = Command { session: Some(session), grants, ..command };
-        let refused = engine.admit(command).await.unwrap_err();
-        assert_eq!(refused.code.to_string(), "args.invalid");
+        let error = engine.admit(command).await.unwrap_err();
+        assert_eq!(error.code.to_string(), "args.invalid");
     }
     let command = harness::command("bare", &with_prelude(code));
     let bare = Command { session: Some(session), ..command };

@@ -1,4 +1,4 @@
-//! T08 where an environment has no processes: the guide in the kernel is polite, the filter holds.
+//! T08 in an environment without processes: the runner gives guidance, the filter enforces it.
 
 use crate::fixtures::{engine, said, still_serves, with_prelude};
 use crate::harness;
@@ -67,7 +67,7 @@ async fn attack(engine: &Arc<Engine>, environment: &str, code: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t08_behind_the_guide_stands_the_wall() {
+async fn t08_the_filter_holds_behind_the_guidance_of_the_runner() {
     let engine = engine();
     let code = "
 for name, way in (ways | sharing).items(): print(name, outcome(way), in_thread(way))

@@ -1,4 +1,4 @@
-//! Files of a tool that came from somebody else.
+//! Files of a tool that another author has written.
 
 use crate::harness::{belljar, stderr, stdout};
 use std::fs;

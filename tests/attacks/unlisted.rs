@@ -138,7 +138,7 @@ async fn no_spelling_of_a_path_leads_out() {
     assert_eq!(answer(&engine, users).await, "jar nobody");
 }
 
-/// What a file can carry that gives whoever runs it more than he has.
+/// What a file can carry that gives its process more privileges.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_give_no_rights() {
     let engine = engine();
@@ -175,9 +175,9 @@ print(*(line.split()[1] for line in status.splitlines() if line.startswith(('Cap
     .await;
 }
 
-/// Pid 1 has the same user inside, and less to give than anybody: it can be neither read nor ended.
+/// Pid 1 has the same user inside, and fewer privileges than any other process: it can be neither read nor ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn init_stands() {
+async fn init_cannot_be_harmed() {
     let engine = engine();
     let attack = "
 tried = [outcome(lambda: os.kill(1, number)) for number in (9, 15, 11, 19, 2)]
@@ -197,14 +197,21 @@ if killer == 0:
     os._exit(0)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print(sorted(set(tried)), [os.WTERMSIG(os.waitpid(pid, 0)[1]) for pid in children], open('/proc/1/status').readline().split())";
-    // Whoever kills everybody kills his own, this interpreter too unless it looks away in time.
+    // Killing all processes kills this interpreter too, unless it ignores the signal in time.
     let attack = attack
-        .replace("children = []", "signal.signal(signal.SIGTERM, signal.SIG_IGN); children = []")
+        .replace(
+            "children = []",
+            "signal.signal(signal.SIGTERM, signal.SIG_IGN); children = []; ready = os.pipe()",
+        )
         .replace(
             "        signal.pause()",
-            "        signal.signal(signal.SIGTERM, signal.SIG_DFL); signal.pause()",
+            "        signal.signal(signal.SIGTERM, signal.SIG_DFL)\n        \
+             os.write(ready[1], b'x'); signal.pause()",
         )
-        .replace("killer = os.fork()", "time.sleep(0.2); killer = os.fork()");
+        .replace(
+            "killer = os.fork()",
+            "for _ in children: os.read(ready[0], 1)\nkiller = os.fork()",
+        );
     assert_eq!(
         answer(&engine, &attack).await,
         "['EACCES', 'EPERM'] [15, 15, 15, 15, 15] ['Name:', 'exe']".replace("exe", "belljar")
@@ -212,7 +219,7 @@ print(sorted(set(tried)), [os.WTERMSIG(os.waitpid(pid, 0)[1]) for pid in childre
     still_serves(&engine).await;
 }
 
-/// The kernel gives whoever has a socket a descriptor of the process at its other end.
+/// Linux gives the holder of a socket a descriptor of the process at its other end.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_supervisor_is_out_of_reach() {
     let engine = engine();
@@ -232,7 +239,7 @@ print(pid, *sorted({outcome(lambda: signal.pidfd_send_signal(supervisor(), numbe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_of_the_host_answers() {
+async fn no_service_of_the_host_answers() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let everywhere = TcpListener::bind("0.0.0.0:0").unwrap();
     let name = format!("belljar-test-{}", std::process::id());
@@ -253,10 +260,10 @@ async fn nobody_of_the_host_answers() {
             "ENETUNREACH",
         ),
         ("_socket.getaddrinfo('example.com', 80)".into(), "gaierror"),
-        // Whoever does not go around the guide is told so in words.
+        // Code that does not evade the guidance gets an explanation.
         ("socket.getaddrinfo('example.com', 80)".into(), "gaierror"),
         ("socket.socket().connect(('1.1.1.1', 53))".into(), "EACCES"),
-        // The twin: inside there is somebody to talk to.
+        // The twin: inside there is a server to connect to.
         (
             "socket.create_connection(socket.create_server(('127.0.0.1', 0)).getsockname())".into(),
             "ok|ECONNREFUSED",
@@ -438,7 +445,7 @@ print(outcome(lambda: syscall(302, 0, resource.RLIMIT_NOFILE, ROUND, 0)))";
 
 /// Names that the host gives itself, where code might read them.
 #[tokio::test(flavor = "multi_thread")]
-async fn little_is_told_of_the_host() {
+async fn little_is_visible_of_the_host() {
     let engine = engine();
     let seen = answer(
         &engine,
@@ -518,7 +525,7 @@ for _ in range({count}):
 
 /// Everything below `/usr` is one set of inodes for the host and all sandboxes.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_sees_what_others_open() {
+async fn files_that_other_sandboxes_open_cannot_be_seen() {
     let engine = engine();
     let watch = "
 fd = _libc.inotify_init1(os.O_NONBLOCK)

@@ -1,9 +1,10 @@
-//! T11 to T15: the process that all sandboxes are copies of must give none of them anything that
-//! another one has too, or that is nobody's business inside.
+//! T11 to T15: attacks through the zygote. All sandboxes are copies of it, and none may inherit a state that
+//! another one has too, or data of the server.
 
 use crate::fixtures::{
-    Doctored, Process, answer, born, config_with, doctored, ended, is_root, malicious,
-    nursery_config, own_descriptors, said, still_serves, told, warm_nursery_config,
+    ModifiedRunner, Process, answer, config_with, ended, is_root, malicious, modified_runner,
+    own_descriptors, printed_in, said, spawn, still_serves, warm_zygote_host_config,
+    zygote_host_config,
 };
 use crate::harness::{self, wait};
 use engine::{Config, Engine, RunnerSource};
@@ -26,11 +27,11 @@ const NOT_RENEWED: [&str; 2] = ["sqlite", "uuid1"];
 const AT_A_TIME: usize = 6;
 
 /// A runner whose zygote has drawn from every generator before it forks, and what else is edited.
-fn used_up(edits: &[(&str, &str, &str)]) -> (Doctored, RunnerSource) {
+fn used_up(edits: &[(&str, &str, &str)]) -> (ModifiedRunner, RunnerSource) {
     let indented: String = DRAW.lines().map(|line| format!("    {line}\n")).collect();
     let drawn = format!("{}    draw()\n    _settle_memory()\n", indented.trim_start());
     let first = [("zygote.py", "_settle_memory()\n", drawn.as_str())];
-    doctored(&[&first, edits].concat())
+    modified_runner(&[&first, edits].concat())
 }
 
 async fn draws(
@@ -105,11 +106,11 @@ async fn t11_what_was_not_reseeded_does_not_serve() {
         (file, "random.seed()", "raise OSError('no entropy')"),
         ("belljar_runner/session.py", "\"reseeded\": reseeded", "\"reseeded\": []"),
     ] {
-        let (_source, runner) = doctored(&[edit]);
+        let (_source, runner) = modified_runner(&[edit]);
         let engine = Engine::start(config_with(runner));
         let refused = engine.run(harness::command("bare", "print(1)"), &mut |_| {}).await;
-        let fault = refused.expect_err("it must not have run");
-        assert_eq!(fault.code.to_string(), "sandbox.unreachable", "{edit:?}");
+        let error = refused.expect_err("it must not have run");
+        assert_eq!(error.code.to_string(), "sandbox.unreachable", "{edit:?}");
     }
     still_serves(&Engine::start(harness::config())).await;
 }
@@ -150,8 +151,8 @@ async fn t13_fd_table_is_exact() {
     let leaked: Vec<_> = (0..1_000).map(|_| rustix::io::dup(std::io::stdin()).unwrap()).collect();
     assert!(own_descriptors() >= 1_000);
 
-    let nursery = ZygoteHost::start(nursery_config(&RunnerSource::Embedded)).await.unwrap();
-    let mut sandbox = born(&nursery).await;
+    let zygote_host = ZygoteHost::start(zygote_host_config(&RunnerSource::Embedded)).await.unwrap();
+    let mut sandbox = spawn(&zygote_host).await;
     let interpreter = Process::of(&sandbox);
     // The runner keeps copies of the first three, to put them back if code has closed them.
     assert_eq!(interpreter.descriptors(), BTreeSet::from([0, 1, 2, 3, 100, 101, 102]));
@@ -182,10 +183,11 @@ if os.fork() == 0:
     exec(look)
     os._exit(0)
 os.wait()";
-    let base = told(&mut sandbox, "print(*sorted(os.listdir('/proc/self/fd'), key=int))").await;
+    let base =
+        printed_in(&mut sandbox, "print(*sorted(os.listdir('/proc/self/fd'), key=int))").await;
     assert_eq!(base, "0 1 2 3 4 100 101 102");
     assert_eq!(
-        told(&mut sandbox, inside).await,
+        printed_in(&mut sandbox, inside).await,
         "0 1 2 3 4 100 101 102\n0 1 2 3\n0 1 2 3 100 101 102"
     );
 }
@@ -283,21 +285,21 @@ async fn t15_fork_under_load_no_deadlock() {
     const PATIENCE: Duration = Duration::from_secs(10);
     let asked = std::env::var("BELLJAR_T15_FORKS").ok();
     let forks: usize = asked.map_or(2_000, |asked| asked.parse().unwrap());
-    let nursery = ZygoteHost::start(warm_nursery_config()).await.unwrap();
-    let first = born(&nursery).await;
+    let zygote_host = ZygoteHost::start(warm_zygote_host_config()).await.unwrap();
+    let first = spawn(&zygote_host).await;
     let warden = Process::of(&first).parent().unwrap();
     let zygote = warden.descendants().into_iter().find(|process| process.is_zygote()).unwrap();
     for round in 0..forks / AT_A_TIME {
         let batch = (0..AT_A_TIME).map(|_| {
-            let nursery = Arc::clone(&nursery);
+            let zygote_host = Arc::clone(&zygote_host);
             tokio::spawn(async move {
-                let mut born = nursery.spawn(&Limits::DEFAULT, &[]).await.unwrap();
+                let mut sandbox = zygote_host.spawn(&Limits::DEFAULT, &[]).await.unwrap();
                 if round % 25 == 0 {
                     let code =
                         "import numpy, pandas, ssl; print(int(numpy.ones(9) @ numpy.ones(9)))";
-                    assert_eq!(told(&mut born, code).await, "9");
+                    assert_eq!(printed_in(&mut sandbox, code).await, "9");
                 }
-                born.end().await;
+                sandbox.end().await;
             })
         });
         for birth in batch.collect::<Vec<_>>() {
@@ -351,17 +353,17 @@ fn set_last_pid(inside: Process, last: i32) {
 /// T82: numbers of processes are used again, and code inside can bring that about by forking.
 #[tokio::test(flavor = "multi_thread")]
 async fn t82_an_execution_has_its_own_exit_status_when_pids_come_round() {
-    let config = ZygoteHostConfig { jails_ready: 0, ..nursery_config(&RunnerSource::Embedded) };
-    let nursery = ZygoteHost::start(config).await.unwrap();
+    let config = ZygoteHostConfig { jails_ready: 0, ..zygote_host_config(&RunnerSource::Embedded) };
+    let zygote_host = ZygoteHost::start(config).await.unwrap();
     let mut reused = 0;
     for _ in 0..20 {
         // Killed, which is not how the next one ends.
-        let first = born(&nursery).await;
+        let first = spawn(&zygote_host).await;
         let (pid, warden) = (first.pid(), Process::of(&first).parent().unwrap());
         first.end().await;
         // The init of the next jail comes before its interpreter.
         set_last_pid(warden, pid - 2);
-        let mut second = born(&nursery).await;
+        let mut second = spawn(&zygote_host).await;
         reused += u32::from(second.pid() == pid);
         let ending = ended(&mut second, "import os\nos._exit(7)").await;
         let exit_code = 7 << 8;
@@ -370,9 +372,9 @@ async fn t82_an_execution_has_its_own_exit_status_when_pids_come_round() {
             "{ending:?}"
         );
         second.end().await;
-        // The twin: what ends by itself is told as what it was, whoever had the number.
-        let mut third = born(&nursery).await;
-        assert_eq!(told(&mut third, "print(6 * 7)").await, "42");
+        // The twin: what ends by itself is told as what it was, whichever process had the pid before.
+        let mut third = spawn(&zygote_host).await;
+        assert_eq!(printed_in(&mut third, "print(6 * 7)").await, "42");
         third.end().await;
     }
     assert!(reused > 10, "the number came round {reused} times only");

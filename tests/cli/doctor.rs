@@ -1,4 +1,4 @@
-//! `belljar doctor` on a machine that has what is needed.
+//! `belljar doctor` on a machine that supports all isolation layers.
 
 use crate::harness::{self, belljar, stderr, stdout};
 use serde_json::Value;
@@ -37,7 +37,7 @@ fn check_all_well(output: &Output) {
 }
 
 #[test]
-fn every_wall_is_proved() {
+fn every_isolation_layer_is_proved() {
     check_all_well(&belljar(&["doctor", "--json"]).output().unwrap());
 }
 
@@ -54,7 +54,7 @@ fn an_environment_without_processes_is_proved_to_have_none() {
 #[test]
 // For an ordinary user, the test above is about one.
 #[cfg_attr(not(test_as_root), ignore = "only root can become one")]
-fn every_wall_is_proved_for_an_ordinary_user() {
+fn every_isolation_layer_is_proved_for_an_ordinary_user() {
     let home = tempfile::tempdir().unwrap();
     chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     // Where this is built may be closed to others.

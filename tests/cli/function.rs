@@ -30,8 +30,8 @@ fn refused(api: &Api, folder: &Path, args: &[&str]) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_becomes_a_function_that_is_called_by_its_name() {
     let world = World::with_own_environments().await;
-    let desk = tempfile::tempdir().unwrap();
-    let (api, here) = (&world.owner, desk.path());
+    let directory = tempfile::tempdir().unwrap();
+    let (api, here) = (&world.owner, directory.path());
     let folder = here.join("doubler");
     fs::create_dir_all(folder.join("__pycache__")).unwrap();
     fs::write(folder.join("__pycache__/junk.pyc"), [0xff]).unwrap();

@@ -1,5 +1,5 @@
-//! A server in a network of its own, where an address of the public internet answers: what is open is
-//! really reached, and what is not stays unreached although somebody is there.
+//! A server in its own network namespace, where an address of the public internet answers: allowed hosts are
+//! reached, and other hosts are not, although one answers there.
 
 use crate::harness::{self, stderr, stdout};
 use crate::helper;

@@ -1,5 +1,4 @@
-//! Promises of the command line: what it refuses, what it finds out, and what it is like to work
-//! at its prompt.
+//! Promises of the command line: errors, `doctor`, missing layers, the prompt, and commands that use a server.
 
 #![allow(clippy::unwrap_used, reason = "a helper that cannot set up a test has to fail it")]
 

@@ -75,13 +75,13 @@ fn an_operator_can_agree_to_do_without_seccomp() {
 }
 
 #[test]
-fn one_wall_that_was_allowed_does_not_stand_for_another() {
+fn allowing_one_missing_layer_allows_no_other() {
     let output = exec_without("seccomp", &["--allow-missing-layer", "landlock"]);
     assert_eq!((stdout(&output).as_str(), output.status.code()), ("", Some(125)));
 }
 
 #[test]
-fn nobody_can_agree_to_do_without_namespaces() {
+fn missing_namespaces_cannot_be_allowed() {
     let output = exec_without("namespaces", &["--allow-missing-layer", "namespaces"]);
     let refusal =
         "'--allow-missing-layer <NAME>': only these layers are optional: landlock, seccomp";
@@ -128,7 +128,7 @@ fn doctor_names_the_namespaces_and_what_stands_in_them() {
 }
 
 #[test]
-fn doctor_tells_how_to_get_the_wall_back() {
+fn doctor_prints_how_to_get_the_layer_back() {
     let output = without("landlock", &["doctor"]);
     let report = stdout(&output);
     let fix = report.split_once("\nTO FIX\n  Landlock:\n      ").unwrap().1.lines().next().unwrap();

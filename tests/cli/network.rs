@@ -1,4 +1,4 @@
-//! `belljar network`, and code that leaves by what it has made.
+//! `belljar network`, and code that reaches hosts through the rules and integrations it creates.
 
 use crate::harness::{self, stderr, stdout, wait};
 use crate::remote::{answer, belljar, failure};

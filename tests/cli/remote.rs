@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// `belljar` as somebody with a key of that server.
+/// `belljar` with a key of that server.
 fn command(api: &Api, args: &[&str]) -> Command {
     let mut command = harness::belljar(args);
     command.env("BELLJAR_URL", &api.address).env("BELLJAR_API_KEY", &api.key);
@@ -169,7 +169,7 @@ async fn operations_are_found_described_and_checked_before_they_are_sent() {
 
 #[tokio::test]
 async fn what_cannot_be_right_is_said_before_anything_is_sent() {
-    // Nobody answers there; what is refused here does not try.
+    // No server answers there; what is refused here does not try.
     let nowhere = World::start().await.owner;
     for (args, about) in [
         (&["api", "call", "createAiTol"][..], "did you mean createAiTool?"),
@@ -406,7 +406,7 @@ async fn a_tool_that_is_wrong_is_refused_with_every_place_named() {
     assert!(said.contains("\n  1:12: ") && said.contains("\n  1:18: "), "{said}");
 }
 
-/// Somebody who may use a tool whose calls wait for a person, and how it is called.
+/// A principal who may use a tool whose calls need an approval, and how it is called.
 async fn asker(world: &World) -> (Api, [String; 2]) {
     let tool = make_tool(&world.owner).await;
     let id = format!("tool_id={tool}");

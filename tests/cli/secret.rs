@@ -1,4 +1,4 @@
-//! `belljar secret`: a value comes in by every way but an argument, and is never shown.
+//! `belljar secret`: a value can be passed in every way but as an argument, and is never shown.
 
 use crate::harness::{self, binary, stderr, stdout};
 use crate::helper;

@@ -241,7 +241,7 @@ fn a_script_has_no_standard_input() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may have ended before it was written to, since nobody reads it.
+    // It may have ended before it was written to, since no process reads it.
     let _ = child.stdin.take().unwrap().write_all(b"typed by somebody\n");
     let output = child.wait_with_output().unwrap();
     assert_eq!(stdout(&output), "''\nname? end\n");

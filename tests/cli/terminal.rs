@@ -1,4 +1,4 @@
-//! What somebody at a real terminal sees.
+//! What a user sees at a real terminal.
 
 use crate::{harness, helper};
 use harness::{binary, stderr, stdout};
@@ -117,7 +117,7 @@ fn t49_at_the_prompt_too_and_in_names_of_files() {
 }
 
 #[test]
-fn t49_bytes_stay_as_they_are_where_nobody_is_watching() {
+fn t49_bytes_stay_as_they_are_without_a_terminal() {
     let output = harness::exec(&["--env", "bare", HOSTILE]);
     assert_eq!(stdout(&output), "\x1b]0;owned\x07 \x1b[2J \u{202e} \u{9b}6n \x1b[31mred\n");
 }
@@ -130,7 +130,7 @@ fn the_doctor_has_colours_on_a_terminal() {
 
 /// A name that reads backwards, and one that would write a line of its own.
 #[test]
-fn t74_names_of_files_deceive_nobody_at_a_terminal_and_stay_as_they_are_in_a_record() {
+fn t74_names_of_files_are_escaped_on_a_terminal_and_stay_as_they_are_in_a_record() {
     let code = "for name in ('safe\\u202etxt.exe', '\\u2066plain\\u2069', 'a\\nbelljar: file b', b'\\xff\\nbelljar: file c'): open(name, 'w')";
     let shown = stdout(&type_at(&harness::data(), &[], &["exec", "--env", "bare", code]));
     for line in

@@ -357,8 +357,8 @@ fn check_says_what_the_tool_will_miss_in_an_environment() {
         assert!(output.status.success(), "a warning is no error: {}", stderr(&output));
         stderr(&output)
     };
-    let told = check(&["--env", "default"]);
-    assert_eq!(check(&[]), told, "the usual one, if no other is named");
+    let output = check(&["--env", "default"]);
+    assert_eq!(check(&[]), output, "the usual one, if no other is named");
     let expected = "\
 warning[python.ModuleNotFoundError]: import cognite: the environment default has no cognite; atlas has
  --> far.py:9:5
@@ -366,8 +366,8 @@ warning[python.ModuleNotFoundError]: import cognite: the environment default has
 9 |     import cognite.client
   |     ^^^^^^^^^^^^^^^^^^^^^
 ";
-    assert!(told.starts_with(expected) && told.contains("belljar tool deploy"), "{told}");
-    assert_eq!(told.matches("warning").count(), 1, "{told}");
+    assert!(output.starts_with(expected) && output.contains("belljar tool deploy"), "{output}");
+    assert_eq!(output.matches("warning").count(), 1, "{output}");
     let listed = check(&["--env", "default", "--imports", "pandas"]);
     assert!(listed.contains("warning[import.denied]: import numpy"), "{listed}");
     let unbuilt = belljar(&["tool", "check", "--env", "default", "far.py"])
@@ -386,10 +386,10 @@ warning[python.ModuleNotFoundError]: import cognite: the environment default has
         "configuration": {"code": "def run(input): ...", "requires_binaries": ["sh", "no-such-program"]},
     });
     let here = directory(&[("probe.json", &probe.to_string())]);
-    let told = stderr(&tool(here.path(), &["check", "--env", "bare", "probe.json"]));
+    let output = stderr(&tool(here.path(), &["check", "--env", "bare", "probe.json"]));
     assert!(
-        told.contains("warning[tool.unavailable]") && told.contains("no-such-program"),
-        "{told}"
+        output.contains("warning[tool.unavailable]") && output.contains("no-such-program"),
+        "{output}"
     );
     let atlas = stderr(&tool(here.path(), &["check", "--env", "atlas", "probe.json"]));
     assert!(atlas.contains("sh, no-such-program"), "it starts no programs: {atlas}");

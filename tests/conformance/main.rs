@@ -1,4 +1,4 @@
-//! The program that tells which lines of `spec/conformance.md` are proven is itself to be believed.
+//! The tests of the program that counts the proven lines of `spec/conformance.md`.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! The environment `atlas`, as the author of an agent's tool finds it: one Python, the client of the
-//! platform, no processes, no installing, and each refusal in words that say what to do instead.
+//! The environment `atlas` for authors of agent tools: one Python, the client of the platform, no processes, no
+//! installing, and errors that say what to do instead.
 
 use crate::harness::{self, error_code, printed, run_with};
 use engine::{Command, Engine};
@@ -41,10 +41,10 @@ async fn failure(engine: &Arc<Engine>, code: &str) -> Error {
 }
 
 async fn refused(engine: &Arc<Engine>, code: &str, expected: &str, message: &str) {
-    let fault = failure(engine, code).await;
-    assert_eq!(fault.code.to_string(), expected, "{code}: {}", fault.message);
-    assert_eq!(fault.message, message, "{code}");
-    assert!(fault.hint.is_some_and(|hint| hint.contains("Call Function")), "{code}");
+    let error = failure(engine, code).await;
+    assert_eq!(error.code.to_string(), expected, "{code}: {}", error.message);
+    assert_eq!(error.message, message, "{code}");
+    assert!(error.hint.is_some_and(|hint| hint.contains("Call Function")), "{code}");
 }
 
 // proves C-123
@@ -215,10 +215,10 @@ async fn installing_while_it_runs_is_refused_in_every_environment() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_outside_the_set_is_an_import_error_that_points_on() {
     let engine = engine();
-    let fault = failure(&engine, "import sklearn").await;
-    assert_eq!(fault.code.to_string(), "python.ModuleNotFoundError");
-    assert_eq!(fault.message, "No module named 'sklearn'");
-    let hint = fault.hint.unwrap();
+    let error = failure(&engine, "import sklearn").await;
+    assert_eq!(error.code.to_string(), "python.ModuleNotFoundError");
+    assert_eq!(error.message, "No module named 'sklearn'");
+    let hint = error.hint.unwrap();
     for pointer in ["environment `atlas`", "custom environment", "Call Function"] {
         assert!(hint.contains(pointer), "{hint}");
     }
@@ -301,10 +301,10 @@ try:
         started += 1
 finally:
     hold.set()";
-    let fault = failure(&engine, many).await;
-    assert_eq!(fault.code.to_string(), "processes.exceeded");
-    assert_eq!(fault.message, "can't start new thread");
-    assert!(fault.hint.unwrap().contains("fewer processes or threads"));
+    let error = failure(&engine, many).await;
+    assert_eq!(error.code.to_string(), "processes.exceeded");
+    assert_eq!(error.message, "can't start new thread");
+    assert!(error.hint.unwrap().contains("fewer processes or threads"));
 }
 
 // proves C-136

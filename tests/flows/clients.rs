@@ -1,4 +1,4 @@
-//! The network as people meet it: by the clients that they use, and by those of model providers.
+//! Network clients that people use, and the clients of model providers, with and without an integration.
 
 use crate::egress::Beyond;
 use crate::harness::{self, printed, run_with};
@@ -207,14 +207,14 @@ print([name for name in os.environ if name.endswith('_API_KEY')], 'client' in gl
         let unset = format!("{name} is not configured for this deployment");
         let missing = format!("{name} is unavailable: Python SDK missing (No module named '");
         for code in [format!("{attribute}_client.models"), format!("client.{attribute}")] {
-            let told = async |grants: SandboxGrants| {
+            let error_with = async |grants: SandboxGrants| {
                 let as_cell = Command { grants, ..harness::command("bare", &code) };
                 let error = run_with(&engine, as_cell).await.execution.error.unwrap();
                 assert_eq!(error.exception.as_deref(), Some("RuntimeError"));
                 error.message
             };
-            assert_eq!(told(SandboxGrants::default()).await, unset);
-            let message = told(harness::variables([(key, "placeholder")])).await;
+            assert_eq!(error_with(SandboxGrants::default()).await, unset);
+            let message = error_with(harness::variables([(key, "placeholder")])).await;
             assert!(message.starts_with(&missing), "{message}");
         }
         let tool = harness::tool(&format!(

@@ -1,5 +1,5 @@
-//! T28: every abnormal end has its own status, exit code and error code, keeps what was printed,
-//! and the session goes on. T27: at the moment of the reply nothing of the run is left.
+//! T28: every abnormal end has its own status, exit code and error code, keeps the output so far, and leaves the
+//! session usable. T27: at the moment of the reply no process of the run is left.
 
 use crate::harness::{self, cgroups_of, descendants_of, error_code, open, printed, run_in, wait};
 use engine::Engine;

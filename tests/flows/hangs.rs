@@ -1,5 +1,5 @@
-//! T80, T83 and T84: a sandbox that is slow to end, a zygote that hangs and a warden that hangs cost
-//! those who use them a bounded time, and nobody else anything.
+//! T80, T83 and T84: a sandbox that ends slowly, a zygote that hangs and a warden that hangs delay their own
+//! executions for a bounded time, and no others.
 
 use crate::harness::{
     self, descendants_of, error_code, has_ended, open, parent_of, printed, run_in, wait,
@@ -86,12 +86,12 @@ async fn fresh(engine: &Arc<Engine>, code: &str) -> String {
 
 #[test]
 #[cfg_attr(not(test_freezer), ignore = "needs the freezer of cgroup v1 and root")]
-fn t80_nobody_waits_for_a_sandbox_of_somebody_else_to_end() {
+fn t80_the_slow_end_of_a_sandbox_delays_no_other_run() {
     harness::in_a_process_of_its_own("hangs::alone_slow_ends");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "freezes what this program started; t80_nobody_waits_for_... runs it"]
+#[ignore = "freezes what this program started; t80_the_slow_end_of_a_sandbox_... runs it"]
 async fn alone_slow_ends() {
     let freezer = Freezer::new();
     let engine = Engine::start(harness::config());
@@ -245,7 +245,7 @@ async fn alone_a_warden_that_hangs() {
     assert_eq!((error_code(&lost).as_str(), lost.generation), ("sandbox.crashed", 2), "{lost:?}");
     assert_eq!(says(&engine, session, "print(3)").await, "3\n");
     assert_eq!(fresh(&engine, "print(4)").await, "4\n");
-    // One that hangs when nobody needs it any more does not stay either.
+    // One that hangs when no caller needs it any more does not stay either.
     let [other] = wardens()[..] else { panic!("{:?}", wardens()) };
     stop(other);
     timeout(PATIENCE, engine.shutdown(Duration::ZERO)).await.unwrap();

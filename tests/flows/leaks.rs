@@ -121,7 +121,7 @@ async fn endings(engine: &Arc<Engine>, run: usize) {
     }
 }
 
-/// The caller goes away: before there is a sandbox, while it is born, or while it runs.
+/// The caller disconnects: before there is a sandbox, while it is spawned, or while it runs.
 async fn abandoned(engine: &Arc<Engine>, after: Duration) {
     let other = Arc::clone(engine);
     let running = tokio::spawn(async move { harness::run(&other, "while True: pass").await });

@@ -332,8 +332,8 @@ async fn t23_an_input_file_that_does_not_fit_is_refused() {
     let file = engine::InputFile { name: "big".into(), content: vec![0; 5 << 20].into() };
     let limits = disk(4 * MIB, 100);
     let command = Command { files: vec![file], limits, ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "disk.exceeded");
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "disk.exceeded");
 }
 
 // T24
@@ -636,7 +636,7 @@ async fn t87_ordinary_use_of_sockets_works() {
     assert_eq!(out(&execution), "19000000\n", "{execution:?}");
 }
 
-/// Connections that nobody accepts are charged to no cgroup.
+/// Connections that are not accepted are charged to no cgroup.
 const UNACCEPTED: &str = "import socket, time\nkept = []\nfor n in range(8):\n    \
     l = socket.create_server(('127.0.0.1', 0), backlog=200); kept.append(l)\n    \
     for _ in range(100):\n        c = socket.create_connection(l.getsockname())\n        \
@@ -644,7 +644,7 @@ const UNACCEPTED: &str = "import socket, time\nkept = []\nfor n in range(8):\n  
     except OSError: pass\n        c.close()\ntime.sleep(SECONDS)\nprint('held')";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t87_connections_that_nobody_accepts_are_bounded() {
+async fn t87_connections_that_are_not_accepted_are_bounded() {
     let limits = LimitsRequest { wall_ms: Some(60_000), ..memory(128) };
     let execution = run_once(&UNACCEPTED.replace("SECONDS", "3"), limits).await;
     assert_eq!(error_code(&execution), "memory.exceeded", "{execution:?}");
@@ -668,8 +668,8 @@ async fn t87_a_limit_holds_between_two_executions() {
         })
     };
     assert!(harness::soon(Duration::from_secs(40), || !runs()), "the process was not ended");
-    let told = run_in(&engine, session, "print(1)").await;
-    assert_eq!(error_code(&told), "sandbox.crashed", "{told:?}");
+    let execution = run_in(&engine, session, "print(1)").await;
+    assert_eq!(error_code(&execution), "sandbox.crashed", "{execution:?}");
     assert_eq!(out(&run_in(&engine, session, "print('state' in globals())").await), "False\n");
 }
 
@@ -689,8 +689,8 @@ async fn a_limit_of_zero_and_one_over_the_operators_cap_are_refused() {
         LimitsRequest { disk_inodes: Some(u64::MAX), ..none() },
     ] {
         let command = Command { limits, ..harness::command("bare", "1") };
-        let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-        assert_eq!(refused.code.to_string(), "args.invalid", "{limits:?}");
+        let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+        assert_eq!(error.code.to_string(), "args.invalid", "{limits:?}");
     }
 }
 
@@ -725,14 +725,14 @@ async fn a_session_has_the_limits_it_was_opened_with_and_an_execution_may_lower_
     );
     let limits = LimitsRequest { disk_bytes: Some(MIB), ..none() };
     let command = Command { session: Some(session), limits, ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "args.invalid");
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "args.invalid");
 }
 
 // T200
 
 #[test]
-fn t200_a_long_execution_gives_way_to_short_ones_and_the_next_one_counts_anew() {
+fn t200_a_long_execution_yields_to_short_ones_and_the_next_one_counts_from_zero() {
     harness::in_a_process_of_its_own("limits::alone_cpu_priorities");
 }
 

@@ -1,5 +1,5 @@
-//! Root is not needed. When the tests run as root, the same binary is run as somebody else, with
-//! a data directory of his own; when they do not, all the other tests show it already.
+//! Belljar works without root. If the tests run as root, these start the same binary as an ordinary user with its
+//! own data directory; otherwise all other tests show it already.
 
 use crate::harness::{self, cgroups_of, stderr, stdout};
 use std::io::{BufRead, BufReader};
@@ -232,7 +232,7 @@ fn killing_the_command_ends_its_sandbox_without_root() {
     assert_eq!(cgroups_of(pid), [""; 0].map(std::path::PathBuf::from));
 }
 
-/// Ways to hold memory that is in no process, each of which ends in `held` if nobody stops it.
+/// Ways to hold memory that is in no process, each of which ends in `held` if no limit stops it.
 const HIDDEN_MEMORY: [(&str, &str); 6] = [
     (
         "shared anonymous memory that is not mapped",
@@ -499,7 +499,7 @@ fn t141_file_locks_are_bounded_without_root() {
 
 /// No cgroup is charged for them.
 #[test]
-fn t141_file_locks_are_bounded_whoever_counts_memory() {
+fn t141_file_locks_are_bounded_with_and_without_a_cgroup() {
     check_locks_are_bounded(|args| harness::exec(&[&["--env", "bare"], args].concat()));
 }
 

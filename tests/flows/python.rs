@@ -1,8 +1,8 @@
-//! Ordinary Python simply works: what plain `python3` prints, the jar prints.
+//! Ordinary Python works: code prints in a sandbox what it prints with plain `python3`.
 //!
-//! `corpus/standard` holds scripts that need the standard library only. Each is run by the
-//! host's own Python and in the jar, and both must print the same and exit alike. The scripts of
-//! `corpus/packages` stand beside the text that they print.
+//! `corpus/standard` has scripts that need the standard library only. Each runs with the host's own Python and in a
+//! sandbox, and both must print the same and have the same exit status. The scripts of `corpus/packages` are beside
+//! the text that they print.
 
 use crate::harness::{self, error_code, open, printed, run_in};
 use engine::{Code, Command, DiscoveredPythons, Engine, EntryPoint, HostSettings, discover};
@@ -48,7 +48,7 @@ pub(crate) fn on_the_host(python: &Path, script: &Path) -> Ran {
     let directory = tempfile::tempdir().unwrap();
     let name = script.file_name().unwrap();
     std::fs::copy(script, directory.path().join(name)).unwrap();
-    // Whoever started the tests may ignore the interrupt, and that would be inherited.
+    // The parent of the tests may ignore the interrupt, and that would be inherited.
     let output = std::process::Command::new("env")
         .arg("--default-signal=INT")
         .arg(python)
@@ -284,7 +284,7 @@ async fn asyncio_run_works_in_a_cell_that_follows_an_await() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn input_says_that_nobody_is_there() {
+async fn input_raises_an_error_that_says_there_is_no_interactive_input() {
     let execution = run_once("bare", "name = input('name? ')").await;
     let error = execution.error.unwrap();
     assert_eq!(error.code.to_string(), "python.EOFError");

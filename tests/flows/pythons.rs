@@ -1,4 +1,4 @@
-//! Any CPython from 3.11 on will do: whatever this machine has is tried.
+//! Every CPython from 3.11 on works: these tests use all that this machine has.
 
 use crate::harness;
 use crate::python::{As, corpus, in_the_jar, on_the_host, stem};

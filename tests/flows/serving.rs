@@ -1,5 +1,5 @@
-//! What whoever serves many callers relies on: a command is let in before it runs, can be stopped at
-//! any moment by its id, waits its turn where there is no room, and is gone when the server is.
+//! What a server needs from the engine: a command is admitted before it runs, can be stopped by its id at any
+//! time, waits for capacity, and ends with the server.
 
 use crate::harness::{self, descendants_of, error_code, open, printed, run_in, soon, wait};
 use engine::{Admitted, Command, Config, Engine, NewSession};
@@ -53,11 +53,11 @@ async fn what_is_let_in_is_known_before_it_runs() {
         assert!(asked_for.is_none() || asked_for == before.sandbox_id);
         let after = run(admitted).await;
         assert_eq!((after.status, out(&after).as_str()), (ExecutionStatus::Succeeded, "1\n"));
-        let told = |record: &Execution| {
+        let summary = |record: &Execution| {
             let place = (record.sandbox_id, record.generation, record.environment.clone());
             (record.id, place, record.limits, record.principal, record.created_at)
         };
-        assert_eq!(told(&before), told(&after));
+        assert_eq!(summary(&before), summary(&after));
     }
 }
 
@@ -67,11 +67,11 @@ async fn what_was_let_in_and_dropped_has_taken_nothing() {
     let session = open(&engine, "bare").await;
     run_in(&engine, session, "kept = 1").await;
     let fresh = engine.admit(harness::command("bare", "1")).await.unwrap();
-    let refused = engine.admit(harness::command("bare", "1")).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "capacity.exhausted");
+    let error = engine.admit(harness::command("bare", "1")).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "capacity.exhausted");
     let inside = engine.admit(in_session(session, "1")).await.unwrap();
-    let refused = engine.admit(in_session(session, "1")).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "session.busy");
+    let error = engine.admit(in_session(session, "1")).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "session.busy");
     assert!(engine.info(session).unwrap().busy);
     drop((fresh, inside));
     assert!(!engine.info(session).unwrap().busy);
@@ -81,10 +81,10 @@ async fn what_was_let_in_and_dropped_has_taken_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_environment_that_nobody_knows_is_refused_before_anything_is_taken() {
+async fn an_unknown_environment_is_refused_before_anything_is_taken() {
     let engine = Engine::start(harness::config());
-    let refused = engine.admit(harness::command("nowhere", "1")).await.unwrap_err();
-    assert_eq!((refused.code.to_string().as_str(), refused.retryable), ("args.invalid", false));
+    let error = engine.admit(harness::command("nowhere", "1")).await.unwrap_err();
+    assert_eq!((error.code.to_string().as_str(), error.retryable), ("args.invalid", false));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -127,7 +127,7 @@ async fn a_cancel_before_the_first_byte_of_code_is_not_lost_and_costs_no_memory(
     assert_eq!((out(&next).as_str(), next.generation), ("1\n", 1));
 }
 
-/// The kernel may not have taken the code up yet, and then does not hear an interrupt.
+/// The runner may not have started the code yet, and then ignores an interrupt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_in_the_moment_of_the_start_keeps_the_memory() {
     let engine = Engine::start(harness::config());
@@ -166,7 +166,7 @@ async fn a_reset_whose_caller_goes_away_is_still_a_new_generation() {
     let engine = Engine::start(harness::config());
     let session = open(&engine, "bare").await;
     run_in(&engine, session, "kept = 1").await;
-    // It has begun, and nobody waits for its end.
+    // It has begun, and no client waits for its end.
     tokio::select! {
         biased;
         _ = engine.reset(session) => {}
@@ -231,12 +231,9 @@ async fn a_full_queue_is_said_at_once_and_a_place_in_it_is_given_back() {
     let waiting = tokio::spawn(async move { waiter.admit(command).await.map(drop) });
     queued(&engine, 1).await;
     let asked = Instant::now();
-    let refused = engine.admit(harness::command("bare", "1")).await.unwrap_err();
-    assert!(asked.elapsed() < Duration::from_millis(100), "{:?}", asked.elapsed());
-    assert_eq!(
-        (refused.code.to_string().as_str(), refused.retryable),
-        ("capacity.exhausted", true)
-    );
+    let error = engine.admit(harness::command("bare", "1")).await.unwrap_err();
+    assert!(asked.elapsed() < LONG / 3, "{:?}", asked.elapsed());
+    assert_eq!((error.code.to_string().as_str(), error.retryable), ("capacity.exhausted", true));
     stop.stop();
     let cancelled = waiting.await.unwrap().unwrap_err();
     assert_eq!(cancelled.code.to_string(), "execution.cancelled");
@@ -248,12 +245,12 @@ async fn a_full_queue_is_said_at_once_and_a_place_in_it_is_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_longer_than_the_operator_says() {
+async fn no_wait_is_longer_than_the_operator_allows() {
     let engine = narrow(8, Duration::from_millis(300));
     open(&engine, "bare").await;
     let asked = Instant::now();
-    let refused = engine.admit(harness::command("bare", "1")).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "capacity.exhausted");
+    let error = engine.admit(harness::command("bare", "1")).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "capacity.exhausted");
     let waited = asked.elapsed();
     assert!(waited > Duration::from_millis(250) && waited < Duration::from_secs(2), "{waited:?}");
 }
@@ -271,7 +268,7 @@ async fn alone_nothing_is_left() {
     let session = open(&engine, "bare").await;
     let idle = open(&engine, "bare").await;
     run_in(&engine, idle, "import subprocess\nsubprocess.Popen(['sleep', '600'])").await;
-    let short = "import time\nprint('begun', flush=True)\ntime.sleep(0.5)\nprint('done')";
+    let short = "import time\nprint('begun', flush=True)\ntime.sleep(2)\nprint('done')";
     let short = begin(&engine, harness::command("bare", short)).await;
     let endless = begin(&engine, harness::command("bare", ENDLESS)).await;
     let in_session = begin(&engine, in_session(session, ENDLESS)).await;
@@ -279,8 +276,8 @@ async fn alone_nothing_is_left() {
     let last = tokio::spawn(async move { last.admit(harness::command("bare", "1")).await });
     queued(&engine, 1).await;
     let began = Instant::now();
-    engine.shutdown(Duration::from_secs(2)).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    engine.shutdown(Duration::from_secs(5)).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(out(&short.await.unwrap().unwrap()), "begun\ndone\n", "it had the time to end");
     for cancelled in [endless, in_session] {
         assert_eq!(cancelled.await.unwrap().unwrap().status, ExecutionStatus::Cancelled);
@@ -318,10 +315,10 @@ async fn the_output_of_a_record_follows_from_its_events() {
                 if n % 500 == 0: print('!', file=sys.stderr, flush=True); display(n)";
     let command = harness::command("bare", code);
     let finished = engine.run(command, &mut |event| events.push(event.clone())).await.unwrap();
-    let told: types::Transcript = events.into_iter().collect();
-    assert_eq!(told.output, finished.execution.output);
-    assert_eq!(told.results, finished.execution.results);
-    assert_eq!(told.results.len(), 6);
+    let transcript: types::Transcript = events.into_iter().collect();
+    assert_eq!(transcript.output, finished.execution.output);
+    assert_eq!(transcript.results, finished.execution.results);
+    assert_eq!(transcript.results.len(), 6);
 }
 
 // proves W-031
@@ -339,13 +336,13 @@ async fn code_is_told_its_session_and_for_whom_it_runs() {
     for command in [call(), cell()] {
         let principal = Some("ada".to_owned());
         let command = Command { session: Some(session), principal, ..command };
-        let told = harness::run_with(&engine, command).await.execution.value.unwrap();
-        assert_eq!(told, serde_json::json!(["/workspace", session.to_string(), "ada"]));
+        let value = harness::run_with(&engine, command).await.execution.value.unwrap();
+        assert_eq!(value, serde_json::json!(["/workspace", session.to_string(), "ada"]));
     }
     for command in [call(), cell(), Command { session: Some(session), ..cell() }] {
         let asked = command.session.map(|id| id.to_string());
-        let told = harness::run_with(&engine, command).await.execution.value.unwrap();
-        assert_eq!(told, serde_json::json!(["/workspace", asked, null]), "of this run alone");
+        let value = harness::run_with(&engine, command).await.execution.value.unwrap();
+        assert_eq!(value, serde_json::json!(["/workspace", asked, null]), "of this run alone");
     }
     let script = format!("import os\nprint({look}[2])");
     let script = Command { principal: Some("bob".into()), ..harness::script("bare", &script) };

@@ -1,5 +1,4 @@
-//! Files between the caller and a working directory: brought in, listed, streamed out, removed, and
-//! copied aside when an execution has made them.
+//! Files of a working directory: uploaded, listed, downloaded, deleted, and copied after an execution.
 
 use crate::harness::{self, open, read_file, run_in, run_with, wait};
 use engine::{Command, Engine, FileCollection, StagingDirectory};
@@ -42,8 +41,8 @@ async fn a_file_that_is_not_there_or_leads_out_is_refused() {
         ("/etc/passwd", "file.unsupported"),
         ("link", "file.unsupported"),
     ] {
-        let refused = harness::read_file(&engine, session, name).await.unwrap_err();
-        assert_eq!(refused.code.to_string(), code, "{name}");
+        let error = harness::read_file(&engine, session, name).await.unwrap_err();
+        assert_eq!(error.code.to_string(), code, "{name}");
     }
 }
 
@@ -83,8 +82,8 @@ async fn a_file_is_removed_and_a_link_is_not_followed() {
         ("dir/b", "file.unsupported"),
         ("../a", "file.unsupported"),
     ] {
-        let refused = engine.delete_file(session, name.into()).await.unwrap_err();
-        assert_eq!(refused.code.to_string(), code, "{name}");
+        let error = engine.delete_file(session, name.into()).await.unwrap_err();
+        assert_eq!(error.code.to_string(), code, "{name}");
     }
     for name in ["link", "d/b"] {
         engine.delete_file(session, name.into()).await.unwrap();
@@ -99,8 +98,8 @@ async fn a_disk_that_is_full_refuses_a_file_and_keeps_the_session() {
     let (engine, session) = started().await;
     run_in(&engine, session, "kept = 1").await;
     let endless = std::io::repeat(b'x');
-    let refused = engine.write_file(session, "endless".into(), endless).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "disk.exceeded");
+    let error = engine.write_file(session, "endless".into(), endless).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "disk.exceeded");
     engine.delete_file(session, "endless".into()).await.unwrap();
     assert_eq!(run_in(&engine, session, "kept").await.value, Some(1.into()));
 }
@@ -112,7 +111,7 @@ fn staged(directory: &Path, bytes_max: u64, code: &str) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn copies_of_files_are_what_was_hashed_and_nobody_elses_to_read() {
+async fn copies_of_files_are_what_was_hashed_and_only_their_owner_can_read_them() {
     let engine = Engine::start(harness::config());
     let aside = tempfile::tempdir().unwrap();
     let code = "import os\nos.makedirs('d')\nopen('a', 'w').write('one')\n\

@@ -1,6 +1,6 @@
 //! A session is a live interpreter with a working directory, and belongs to one conversation.
 
-use crate::harness::{self, error_code, open, printed, run_in, soon, wait};
+use crate::harness::{self, error_code, open, printed, run_in, wait};
 use engine::{
     Clock, Command, Config, EndReason, Engine, Expiry, ExpiryRequest, InputFile, NewSession,
     SessionEnded,
@@ -224,8 +224,8 @@ async fn a_second_execution_at_the_same_time_is_told_that_the_session_is_busy() 
     let running =
         begin(&engine, session, "import time\ntime.sleep(60)", LimitsRequest::default()).await;
     let command = Command { session: Some(session), ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!((refused.code.to_string().as_str(), refused.retryable), ("session.busy", true));
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!((error.code.to_string().as_str(), error.retryable), ("session.busy", true));
     assert_eq!(engine.reset(session).await.unwrap_err().code.to_string(), "session.busy");
     assert!(engine.list()[0].busy);
     engine.interrupt(session).unwrap();
@@ -238,8 +238,8 @@ async fn a_closed_session_is_not_found() {
     let (engine, session) = started().await;
     engine.close(session).await.unwrap();
     let command = Command { session: Some(session), ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "session.not_found");
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "session.not_found");
     assert_eq!(engine.close(session).await.unwrap_err().code.to_string(), "session.not_found");
     assert!(engine.list().is_empty());
 }
@@ -271,8 +271,8 @@ async fn a_file_that_is_refused_leaves_the_session_as_it_was() {
     run_in(&engine, session, "kept = 1").await;
     let files = vec![InputFile { name: "../out".into(), content: Vec::new().into() }];
     let command = Command { session: Some(session), files, ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "file.unsupported");
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "file.unsupported");
     assert_eq!(out(&run_in(&engine, session, "print(kept)").await), "1\n");
 }
 
@@ -304,7 +304,7 @@ async fn a_session_whose_caller_went_away_is_not_busy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn code_that_was_never_run_is_no_success() {
     let (engine, session) = started().await;
-    // Its child ends when nobody can write to it any more.
+    // Its child ends when no process can write to it any more.
     let code = "import os, subprocess, threading\n\
                 subprocess.Popen(['cat', '-', 'ends-with-its-parent'], stdin=subprocess.PIPE)\n\
                 threading.Timer(0.1, os._exit, (0,)).start()";
@@ -329,14 +329,16 @@ async fn a_script_in_a_session_leaves_it_alive() {
     assert_eq!((out(&after).as_str(), after.generation), ("42\n", 1));
 }
 
-/// A session whose child can be found from outside by its argument.
-async fn expiring(expiry: Expiry, argument: &str) -> (Arc<Engine>, SandboxId) {
-    let engine = Engine::start(Config { expiry, ..harness::config() });
+/// A session with a manual clock, whose child can be found from outside by its argument.
+async fn expiring(expiry: Expiry, argument: &str) -> (Arc<Engine>, SandboxId, Clock) {
+    let clock = Clock::manual();
+    let engine = Engine::start(Config { expiry, clock: clock.clone(), ..harness::config() });
     let session = open(&engine, "bare").await;
     let code = format!("import subprocess\nsubprocess.Popen(['sleep', '{argument}'])");
     run_in(&engine, session, &code).await;
-    assert_eq!(sleepers(argument), 1);
-    (engine, session)
+    // A look at all of /proc may miss a process when others come and go.
+    wait::until("its child is there", async || sleepers(argument) == 1).await;
+    (engine, session, clock)
 }
 
 /// Processes of this machine with this in their command line.
@@ -355,37 +357,41 @@ fn sleepers(argument: &str) -> usize {
         .count()
 }
 
+const IDLE: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(3600);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_session_expires_with_all_its_processes() {
-    let expiry = Expiry { idle: Duration::from_millis(600), absolute: LONG };
-    let (engine, session) = expiring(expiry, "600.41").await;
-    assert!(soon(Duration::from_secs(3), || engine.list().is_empty() && sleepers("600.41") == 0));
+    let expiry = Expiry { idle: IDLE, absolute: LONG };
+    let (engine, session, clock) = expiring(expiry, "600.41").await;
+    clock.advance(IDLE + Duration::from_secs(1));
+    let is_gone = async || engine.list().is_empty() && sleepers("600.41") == 0;
+    wait::until("the session expires with its child", is_gone).await;
     let command = Command { session: Some(session), ..harness::command("bare", "1") };
-    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "session.expired");
+    let error = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "session.expired");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_in_use_does_not_expire_for_being_idle() {
-    let expiry = Expiry { idle: Duration::from_millis(900), absolute: LONG };
-    let (engine, session) = expiring(expiry, "600.42").await;
-    let execution = run_in(&engine, session, "import time\ntime.sleep(2)\nprint(1)").await;
-    assert_eq!(out(&execution), "1\n");
+    let expiry = Expiry { idle: IDLE, absolute: LONG };
+    let (engine, session, clock) = expiring(expiry, "600.42").await;
+    let code = "import time\ntime.sleep(1)\nprint(1)";
+    let running = begin(&engine, session, code, LimitsRequest::default()).await;
+    clock.advance(IDLE * 2);
+    assert_eq!(out(&running.await.unwrap()), "begun\n1\n");
     assert_eq!(out(&run_in(&engine, session, "print(2)").await), "2\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_expires_in_the_end_however_busy_it_is() {
-    let expiry = Expiry { idle: LONG, absolute: Duration::from_millis(1500) };
-    let (engine, session) = expiring(expiry, "600.43").await;
-    let began = Instant::now();
-    let execution = run_in(&engine, session, "while True: pass").await;
-    assert_eq!(execution.status, ExecutionStatus::Cancelled);
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    assert!(soon(Duration::from_secs(2), || sleepers("600.43") == 0));
-    assert!(engine.list().is_empty());
+    let expiry = Expiry { idle: LONG, absolute: LONG };
+    let (engine, session, clock) = expiring(expiry, "600.43").await;
+    let running = begin(&engine, session, "while True: pass", LimitsRequest::default()).await;
+    clock.advance(LONG + Duration::from_secs(1));
+    assert_eq!(running.await.unwrap().status, ExecutionStatus::Cancelled);
+    let is_gone = async || engine.list().is_empty() && sleepers("600.43") == 0;
+    wait::until("the session expires with its child", is_gone).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -393,8 +399,8 @@ async fn one_session_more_than_there_is_room_for_is_refused_at_once() {
     let engine = Engine::start(Config { sandboxes_max: 2, ..harness::config() });
     let first = open(&engine, "bare").await;
     open(&engine, "bare").await;
-    let refused = engine.run(harness::command("bare", "1"), &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "capacity.exhausted");
+    let error = engine.run(harness::command("bare", "1"), &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "capacity.exhausted");
     engine.close(first).await.unwrap();
     assert_eq!(out(&harness::run(&engine, "print(1)").await), "1\n");
 }
@@ -416,12 +422,12 @@ async fn a_session_has_the_id_and_the_expiry_that_its_owner_asks_for() {
     let longer = engine.set_expiry(opened.id, longer).unwrap();
     assert_eq!((longer.expires_at.unwrap() - longer.last_used_at).num_seconds(), 60);
     let too_long = ExpiryRequest { idle: Some(Duration::from_secs(61)), absolute: None };
-    for refused in [
+    for error in [
         engine.set_expiry(opened.id, too_long).unwrap_err(),
         engine.open(NewSession { expiry: too_long, ..NewSession::new("bare") }).await.unwrap_err(),
         engine.open(request).await.unwrap_err(),
     ] {
-        assert_eq!(refused.code.to_string(), "args.invalid");
+        assert_eq!(error.code.to_string(), "args.invalid");
     }
     assert_eq!(engine.list().len(), 1);
 }
@@ -438,7 +444,7 @@ async fn a_session_that_is_opened_again_says_that_its_memory_was_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_wants_to_know_is_told_of_sessions_that_expire_and_of_no_others() {
+async fn a_subscriber_is_notified_of_expired_sessions_and_of_no_others() {
     let (sender, mut ended) = tokio::sync::mpsc::unbounded_channel();
     let expiry = Expiry { idle: LONG, absolute: LONG };
     let engine = Engine::start(Config { expiry, session_ended: Some(sender), ..harness::config() });
@@ -451,8 +457,8 @@ async fn whoever_wants_to_know_is_told_of_sessions_that_expire_and_of_no_others(
     ] {
         let session = open(&engine, "bare").await;
         engine.set_expiry(session, expiry).unwrap();
-        let told = tokio::time::timeout(Duration::from_secs(5), ended.recv()).await.unwrap();
-        assert_eq!(told, Some(SessionEnded { id: session, reason }));
+        let expired = tokio::time::timeout(Duration::from_secs(5), ended.recv()).await.unwrap();
+        assert_eq!(expired, Some(SessionEnded { id: session, reason }));
     }
 }
 
@@ -468,7 +474,7 @@ async fn looking_at_its_files_keeps_a_session_alive() {
         engine.list_files(session).await.unwrap();
     }
     assert_eq!(out(&run_in(&engine, session, "print(1)").await), "1\n");
-    // The twin: one that nobody looks at ends.
+    // The twin: an idle one ends.
     clock.advance(idle + Duration::from_secs(1));
     wait::until("it expires", async || engine.list().is_empty()).await;
 }

@@ -324,11 +324,11 @@ async fn the_tests_of_the_seed_pass_as_written() {
 async fn a_failed_assert_shows_its_line_and_the_values_in_it() {
     let engine = Engine::start(config());
     let handle = "def handle(n: int) -> int:\n    print('handling', n)\n    return n - 1\n";
-    let told = format!(
+    let source = format!(
         "{handle}def test():\n    print('first')\n    result = handle(42)\n    print('last')\n    \
          assert result == 42, f'Expected 42, got {{result}}'"
     );
-    let execution = tested(&engine, &told).await;
+    let execution = tested(&engine, &source).await;
     assert_eq!(error_code(&execution), "python.AssertionError");
     assert_eq!(message(&execution), "Expected 42, got 41");
     assert_eq!(printed(&execution, OutputStream::Stdout), "first\nhandling 42\nlast\n");
@@ -552,8 +552,8 @@ async fn a_tool_in_a_session_sees_its_files_and_leaves_its_variables_alone() {
         run_tool("import os\ndef run(input): return os.environ['BELLJAR_SESSION']", json!({}));
     let checked = tool.validate_call(json!({})).unwrap();
     let in_session = Command { session: Some(session), ..call("bare", checked) };
-    let told = run_with(&engine, in_session).await.execution;
-    assert_eq!(told.value, Some(json!(session.to_string())), "a tool knows its session");
+    let record = run_with(&engine, in_session).await.execution;
+    assert_eq!(record.value, Some(json!(session.to_string())), "a tool knows its session");
 }
 
 #[tokio::test]
@@ -652,16 +652,16 @@ async fn values_of_numpy_and_pandas_say_how_they_become_json() {
     }
 }
 
-/// An engine whose kernel has been changed, to be what an attacker made of it.
+/// An engine with a runner that an attacker has changed.
 fn lying_engine(from: &str, to: &str) -> (Arc<Engine>, tempfile::TempDir) {
-    let kernel = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../runner");
+    let runner = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../runner");
     let copy = tempfile::tempdir().unwrap();
-    let target = copy.path().join("kernel");
-    let copied = std::process::Command::new("cp").arg("-r").args([&kernel, &target]).status();
+    let target = copy.path().join("runner");
+    let copied = std::process::Command::new("cp").arg("-r").args([&runner, &target]).status();
     assert!(copied.unwrap().success());
     let session = target.join("belljar_runner/session.py");
     let source = std::fs::read_to_string(&session).unwrap();
-    assert!(source.contains(from), "the kernel does not have {from:?} any more");
+    assert!(source.contains(from), "the runner does not have {from:?} any more");
     std::fs::write(&session, source.replace(from, to)).unwrap();
     (Engine::start(Config { runner: RunnerSource::Directory(target), ..config() }), copy)
 }

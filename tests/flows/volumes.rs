@@ -1,5 +1,4 @@
-//! Directories that outlive sessions: kept by what is written to them, bounded, and not there for
-//! anybody else.
+//! Volumes: they keep written files, are bounded by their quota, and are visible to their sessions only.
 
 use crate::harness::{self, error_code, run_in, wait};
 use engine::{Command, Config, Engine, GrantedVolume, NewSession, SandboxGrants, VolumeBase};
@@ -174,9 +173,9 @@ async fn what_is_no_plain_file_is_not_kept_and_said() {
                open('/mnt/notes/plain', 'w').write('x')";
     let ran = world.run(session, odd).await;
     assert_eq!(ran.status, ExecutionStatus::Succeeded, "{:?}", ran.error);
-    let told: Vec<_> = ran.warnings.iter().map(|warning| warning.message.as_str()).collect();
+    let warnings: Vec<_> = ran.warnings.iter().map(|warning| warning.message.as_str()).collect();
     assert_eq!(
-        told,
+        warnings,
         ["not saved: volume notes: link: a symbolic link", "not saved: volume notes: pipe: a FIFO"]
     );
     assert_eq!(world.kept(), ["plain"]);
@@ -244,7 +243,7 @@ async fn a_volume_of_many_small_files_opens_as_long_as_it_could_be_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_keeps_much_does_not_hold_up_another_volume() {
+async fn saving_a_large_volume_does_not_delay_another_volume() {
     let world = World::start();
     world.base.volume("two").create().unwrap();
     let session = world.writer().await;
@@ -292,8 +291,8 @@ async fn copies_have_a_budget_and_give_it_back() {
     let first = world.writer().await;
     world.writer().await;
     let request = || NewSession { grants: grants(VolumeAccess::Write), ..NewSession::new("bare") };
-    let refused = world.engine.open(request()).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "capacity.exhausted");
+    let error = world.engine.open(request()).await.unwrap_err();
+    assert_eq!(error.code.to_string(), "capacity.exhausted");
     world.engine.reset(first).await.unwrap();
     world.engine.close(first).await.unwrap();
     world.engine.open(request()).await.unwrap();

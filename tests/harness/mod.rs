@@ -1,5 +1,5 @@
-//! What tests of the whole system share: the real binary, a real engine, and one data directory
-//! in which environments are built once for all of them.
+//! Shared by tests of the whole system: the real binary, a real engine, and one data directory in which environments
+//! are built once.
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of this")]
 #![allow(clippy::unwrap_used, reason = "a harness that cannot set up a test has to fail it")]

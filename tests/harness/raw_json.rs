@@ -1,4 +1,4 @@
-//! What the feature `raw_value` of serde_json makes of one name: the text behind it is parsed as JSON of
+//! The effect of the feature `raw_value` of serde_json on one name: the text behind it is parsed as JSON of
 //! its own.
 
 #![allow(unreachable_pub, reason = "a test binary has no outside")]

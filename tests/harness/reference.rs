@@ -1,9 +1,9 @@
-//! Pages of `docs/reference` that are made from the program, and may not differ from it.
+//! Pages of `docs/reference` that are generated from the program, and must not differ from it.
 
 use std::fs;
 use std::path::Path;
 
-/// Compares, or writes anew if `BELLJAR_REGENERATE` is set.
+/// Compares, or writes it again if `BELLJAR_REGENERATE` is set.
 pub(crate) fn assert_current(name: &str, content: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
     if std::env::var_os("BELLJAR_REGENERATE").is_some() {

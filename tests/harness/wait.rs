@@ -20,7 +20,7 @@ pub async fn until(what: &str, holds: impl AsyncFnMut() -> bool) {
     within(PATIENCE, what, holds).await;
 }
 
-/// Waits until it holds, which must be within this time because somebody was promised that.
+/// Waits until it holds, which must be within this time because a promise says so.
 pub async fn within(time: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !holds().await {

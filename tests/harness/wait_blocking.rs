@@ -1,4 +1,4 @@
-//! As `wait.rs`, for tests and fixtures that have a thread and no tokio.
+//! `wait.rs` for tests and fixtures that have a thread and no tokio.
 
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 #![allow(clippy::panic, reason = "a test that waits in vain has failed")]

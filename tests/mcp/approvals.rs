@@ -1,5 +1,5 @@
-//! A tool, or code, that a person is asked about first: through the client where it can, and nothing
-//! runs before the answer.
+//! Tools and code that need an approval: through the client if it supports elicitation, and nothing runs before
+//! the decision.
 
 use crate::harness::wait;
 use crate::test_server::{Api, World};
@@ -36,7 +36,7 @@ pub(crate) async fn ran(world: &World) -> usize {
 
 // proves P-021
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_the_newer_era_is_asked_and_its_answer_runs_the_call_once() {
+async fn a_client_of_the_current_revision_is_asked_and_its_answer_runs_the_call_once() {
     let world = world().await;
     let question = call(&world.owner, json!({})).await;
     assert_eq!(question["resultType"], "input_required", "{question}");
@@ -83,11 +83,11 @@ async fn a_client_that_cannot_ask_and_a_service_are_told_where_to_answer() {
     let world = world().await;
     let link = |result: &Value| {
         assert_eq!(result["isError"], true, "{result}");
-        let told = result["content"][0]["text"].as_str().unwrap().to_owned();
-        assert!(told.contains("approval.required") && told.contains("/v1/approvals/"), "{told}");
+        let text = result["content"][0]["text"].as_str().unwrap().to_owned();
+        assert!(text.contains("approval.required") && text.contains("/v1/approvals/"), "{text}");
     };
     link(&called(&world.owner, "danger", json!({"what": "it"})).await);
-    // A service has nobody to ask, whatever its client says.
+    // A service has no person to ask, whatever its client says.
     link(&call(&world.principal("robot", &["OWNERSHIP"]).await, json!({})).await);
     assert_eq!(ran(&world).await, 0);
     let open = world.owner.get("/v1/approvals?state=pending").await;
@@ -95,7 +95,7 @@ async fn a_client_that_cannot_ask_and_a_service_are_told_where_to_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_came_of_a_call_that_somebody_else_has_allowed_can_be_asked_for() {
+async fn the_result_of_a_call_that_another_principal_has_allowed_can_be_read() {
     let world = world().await;
     let robot = world.principal("robot", &["OWNERSHIP"]).await;
     called(&robot, "danger", json!({"what": "it"})).await;
@@ -117,7 +117,7 @@ async fn what_came_of_a_call_that_somebody_else_has_allowed_can_be_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_the_older_era_is_asked_in_the_middle_of_the_call() {
+async fn a_client_of_the_legacy_revision_is_asked_in_the_middle_of_the_call() {
     let world = world().await;
     let (url, key) = (world.address().to_owned(), world.owner.key.clone());
     let asked = tokio::task::spawn_blocking(move || {

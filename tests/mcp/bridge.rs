@@ -1,5 +1,4 @@
-//! `belljar mcp` in front of a server: the client notices nothing of the way between them, and a
-//! server that is in trouble does not keep it.
+//! `belljar mcp` as a proxy to a server: the client sees no difference, and can leave if the server hangs.
 
 use crate::harness::wait;
 use crate::test_server::World;
@@ -50,16 +49,16 @@ async fn an_older_client_goes_on_after_a_restart_of_the_server() {
     // What the server says by itself is heard again.
     let tool = json!({"type": "runPythonCode", "name": "fresh", "description": "For tests.",
         "configuration": {"pythonCode": "def handle() -> int:\n    return 1\n"}});
-    let told = tokio::task::spawn_blocking(move || (client.receive(), client));
+    let response = tokio::task::spawn_blocking(move || (client.receive(), client));
     // The stream on which it says so is opened beside the first requests.
     wait::until("a change is told", async || {
         let made = world.owner.post("/v1/tools", tool.clone()).await;
         world.owner.delete(&format!("/v1/tools/{}", made["id"].as_str().unwrap())).await;
-        told.is_finished()
+        response.is_finished()
     })
     .await;
-    let (told, client) = told.await.unwrap();
-    assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
+    let (response, client) = response.await.unwrap();
+    assert_eq!(response["method"], "notifications/tools/list_changed", "{response}");
     assert_eq!(client.leave(), Some(0));
 }
 
@@ -82,7 +81,7 @@ fn a_server_that_accepts_and_says_nothing_is_told_of_and_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_keeps_nobody_who_leaves() {
+async fn a_client_can_leave_a_server_that_hangs() {
     let world = World::start().await;
     let clients = [0, 1].map(|_| Stdio::before(&world.owner));
     let server = Pid::from_raw(i32::try_from(world.pid()).unwrap()).unwrap();

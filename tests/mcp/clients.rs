@@ -1,4 +1,4 @@
-//! The official clients drive the real thing.
+//! The official MCP clients against the real server.
 
 use crate::harness;
 use crate::test_server::World;
@@ -59,15 +59,16 @@ async fn driven(sdk: &'static str, script: &str) -> Vec<String> {
 
 // proves P-008
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sdk_of_the_newer_era_speaks_both_eras_over_every_way() {
+async fn the_sdk_of_the_current_revision_speaks_both_revisions_over_every_transport() {
     let ways = ["stdio", "bridge", "http"];
-    let eras = ["auto 2026-07-28", "legacy 2025-11-25", "2026-07-28 2026-07-28"];
-    let expected = ways.iter().flat_map(|way| eras.map(|era| format!("{way} {era}")));
+    let revisions = ["auto 2026-07-28", "legacy 2025-11-25", "2026-07-28 2026-07-28"];
+    let expected =
+        ways.iter().flat_map(|way| revisions.map(|revision| format!("{way} {revision}")));
     assert_eq!(driven("2.3.0", "modern_client.py").await, expected.collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sdk_of_the_older_era_is_served_as_before() {
-    let told = driven("1.30.0", "legacy_client.py").await;
-    assert_eq!(told, ["stdio 2025-11-25", "http 2025-11-25"]);
+async fn the_sdk_of_the_legacy_revision_is_served_as_before() {
+    let output = driven("1.30.0", "legacy_client.py").await;
+    assert_eq!(output, ["stdio 2025-11-25", "http 2025-11-25"]);
 }

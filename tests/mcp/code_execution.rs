@@ -1,4 +1,4 @@
-//! Code that a model writes for a client, where a person is asked about code first.
+//! `code_execution` over MCP, in a workspace where submitted code needs an approval.
 
 use crate::approvals::{can_ask, ran};
 use crate::harness::{wait, wait_blocking};
@@ -33,7 +33,7 @@ fn wish() -> Value {
     json!({"name": "code_execution", "arguments": {"request": "Count."}})
 }
 
-/// A client of the older era, with an engine of its own that asks about code.
+/// A client of the legacy revision, with an engine of its own that asks about code.
 fn older(model: &str, capabilities: &Value) -> Stdio {
     let mut client = Stdio::silent(&["--permission", "ask", "--model", model], &[]);
     client.request("initialize", hello(capabilities));
@@ -118,7 +118,7 @@ fn a_client_that_cannot_be_asked_is_told_so_at_once() {
 }
 
 #[test]
-fn a_task_that_would_have_to_ask_is_ended_where_nobody_else_can_answer() {
+fn a_task_that_needs_an_approval_ends_where_it_cannot_be_decided() {
     let (_folder, model) = model();
     let options = ["--permission", "ask", "--task-seconds", "0", "--model", &model];
     let mut client = Stdio::silent(&options, &[]);
@@ -150,7 +150,7 @@ fn a_model_of_ones_own_is_asked_where_it_is_and_what_it_said_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn before_a_server_the_run_waits_for_somebody_who_answers_through_another_door() {
+async fn with_a_server_the_run_waits_for_a_decision_over_its_rest_api() {
     let (_folder, model) = model();
     let variable = format!("BELLJAR_MODEL={model}");
     let world = World::under(&["env", &variable], &[]).await;

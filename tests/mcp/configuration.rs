@@ -1,4 +1,4 @@
-//! The lines of configuration in the guide, each read as its client reads it, and started.
+//! The configurations in docs/mcp.md, each parsed as its client does and started.
 
 use crate::harness;
 use crate::test_server::World;
@@ -95,8 +95,8 @@ fn greets(words: &[String], variables: &[(String, String)]) {
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
     drop(input);
     assert!(process.wait().unwrap().success());
-    let told: Value = serde_json::from_str(&line).unwrap();
-    assert_eq!(told["result"]["serverInfo"]["name"], "belljar", "{told}");
+    let response: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(response["result"]["serverInfo"]["name"], "belljar", "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! The official conformance suite, against the door and the transport that `/mcp` has.
+//! The official conformance suite, against the MCP server and the transport of `/mcp`.
 
 use crate::conformance_server::ConformanceServer;
 use crate::harness;

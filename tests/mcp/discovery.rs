@@ -105,7 +105,7 @@ async fn a_key_sees_and_calls_only_what_it_may_use() {
     assert!(names(&listed(&ann).await).contains(&"zulu"));
     let sum = called(&ann, "zulu", json!({"a": 40})).await;
     assert_eq!(sum["structuredContent"]["result"], 42, "{sum}");
-    // Whoever has no right to run code is told so by the tool, and nothing runs.
+    // Without the privilege to run code the tool returns an error, and nothing runs.
     let code = called(&ann, "execute_python", json!({"code": "1"})).await;
     assert_eq!(
         (&code["isError"], &code["structuredContent"]["error"]["code"]),
@@ -115,7 +115,7 @@ async fn a_key_sees_and_calls_only_what_it_may_use() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_a_run_is_a_resource_for_whoever_may_see_the_run() {
+async fn a_file_of_a_run_is_a_resource_for_principals_who_may_see_the_run() {
     let world = World::start().await;
     let run =
         called(&world.owner, "execute_python", json!({"code": "open('a b.txt', 'w').write('x')"}))
@@ -162,10 +162,10 @@ async fn the_skills_that_ship_are_prompts_and_resources() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_the_list_is_announced_to_a_client_of_the_older_era() {
+async fn a_change_of_the_list_is_announced_to_a_client_of_the_legacy_revision() {
     let world = World::start().await;
     let (url, key) = (world.address().to_owned(), world.owner.key.clone());
-    let (ready, told) = std::sync::mpsc::channel();
+    let (ready, listening) = std::sync::mpsc::channel();
     let client = tokio::task::spawn_blocking(move || {
         let variables = [("BELLJAR_URL", url.as_str()), ("BELLJAR_API_KEY", key.as_str())];
         let mut client = Stdio::with(&[], &variables);
@@ -173,7 +173,7 @@ async fn a_change_of_the_list_is_announced_to_a_client_of_the_older_era() {
         ready.send(()).unwrap();
         client.receive()
     });
-    told.recv().unwrap();
+    listening.recv().unwrap();
     // The stream on which the server speaks by itself is opened beside the first requests.
     let mut number = 0;
     wait::until("a change is announced", async || {

@@ -1,4 +1,4 @@
-//! Files that `execute_python` is given by their addresses, and data that is given in the code.
+//! Input files of `execute_python`, given by URL, and data in the code itself.
 
 use crate::approvals::ran;
 use crate::test_server::World;
@@ -43,7 +43,7 @@ fn file_server(workbook: Vec<u8>) -> String {
     address
 }
 
-fn told(result: &Value) -> &Value {
+fn structured(result: &Value) -> &Value {
     &result["structuredContent"]
 }
 
@@ -62,9 +62,13 @@ async fn code_is_needed_and_is_a_whole_script_and_files_are_addresses_that_may_b
     let script = "#!/usr/bin/env python3\n\"\"\"Adds.\"\"\"\nimport sys\n\ndef main():\n    print(sum(map(int, '1 2'.split())))\n\n\
                   if __name__ == '__main__':\n    main()\n    sys.exit(0)\n";
     let done = called(&world.owner, "execute_python", json!({"code": script})).await;
-    assert_eq!((&done["isError"], &told(&done)["result"]), (&json!(false), &json!("3")), "{done}");
+    assert_eq!(
+        (&done["isError"], &structured(&done)["result"]),
+        (&json!(false), &json!("3")),
+        "{done}"
+    );
     let without = called(&world.owner, "execute_python", json!({"files": []})).await;
-    assert_eq!(told(&without)["error"]["code"], "args.missing", "{without}");
+    assert_eq!(structured(&without)["error"]["code"], "args.missing", "{without}");
 }
 
 // proves P-025, P-026
@@ -80,13 +84,13 @@ async fn files_are_fetched_for_the_sandbox_and_nothing_runs_without_them() {
     );
     let given = json!({"code": code, "files": [url("table.csv")]});
     let done = called(&world.owner, "execute_python", given).await;
-    assert_eq!(told(&done)["result"], json!(["x,y\n1,2", false]), "{done}");
+    assert_eq!(structured(&done)["result"], json!(["x,y\n1,2", false]), "{done}");
     assert_eq!(ran(&world).await, 1);
     for name in ["missing.csv", "huge.csv", "silent.csv"] {
         let given = json!({"code": "print(1)", "files": [url("table.csv"), url(name)]});
         let refused = called(&world.owner, "execute_python", given).await;
         assert_eq!(refused["isError"], true, "{refused}");
-        let message = told(&refused)["error"]["message"].as_str().unwrap();
+        let message = structured(&refused)["error"]["message"].as_str().unwrap();
         assert!(message.contains(&url(name)), "{message}");
     }
     assert_eq!(ran(&world).await, 1, "no script has run without its files");
@@ -101,13 +105,13 @@ const WORKBOOK: &str = "import base64, io, pandas\nbook = io.BytesIO()\n\
 async fn a_workbook_is_read_where_there_is_a_reader_and_its_content_stays_in_the_sandbox() {
     let world = World::with(&["--environment", "default"]).await;
     let made = called(&world.owner, "execute_python", json!({"code": WORKBOOK})).await;
-    let made = told(&made)["result"].as_str().unwrap().to_owned();
+    let made = structured(&made)["result"].as_str().unwrap().to_owned();
     let address = file_server(STANDARD.decode(made).unwrap());
     let files = json!([format!("http://{address}/book.xlsx")]);
     let total = "import pandas\nfloat(pandas.read_excel('book.xlsx')['amount'].sum())";
     let with = World::with(&["--environment", "default", "--fetch-from", &address]).await;
     let done = called(&with.owner, "execute_python", json!({"code": total, "files": files})).await;
-    assert_eq!(told(&done)["result"], 15.0, "{done}");
+    assert_eq!(structured(&done)["result"], 15.0, "{done}");
     assert!(!done.to_string().contains("10.5"), "only what the code gives back is told: {done}");
 
     let without = World::under(
@@ -118,7 +122,7 @@ async fn a_workbook_is_read_where_there_is_a_reader_and_its_content_stays_in_the
     let code = "import openpyxl";
     let refused =
         called(&without.owner, "execute_python", json!({"code": code, "files": files})).await;
-    let error = &told(&refused)["error"];
+    let error = &structured(&refused)["error"];
     let message = "openpyxl not allowed by PYTHON_PACKAGES_WHITELIST_IMPORT";
     assert_eq!(error["message"], message, "{refused}");
     let tools = asked(&with.owner, "tools/list", json!({})).await["result"].to_string();
@@ -132,10 +136,10 @@ async fn large_data_is_aggregated_in_the_code_and_too_large_is_said_with_the_siz
     let rows = (0..100_000).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
     let code = format!("rows = [{rows}]\nsum(rows)");
     let done = called(&world.owner, "execute_python", json!({"code": code})).await;
-    assert_eq!(told(&done)["result"], 4_999_950_000_u64, "{}", told(&done)["error"]);
+    assert_eq!(structured(&done)["result"], 4_999_950_000_u64, "{}", structured(&done)["error"]);
     let code = format!("data = '{}'\nlen(data)", "x".repeat(4 << 20));
     let refused = called(&world.owner, "execute_python", json!({"code": code})).await;
-    let message = told(&refused)["error"]["message"].as_str().unwrap();
+    let message = structured(&refused)["error"]["message"].as_str().unwrap();
     assert!(message.contains("the maximum is 4194304"), "{message}");
     let tools = asked(&world.owner, "tools/list", json!({})).await["result"].to_string();
     assert!(tools.contains("up to 4 MiB"), "{tools}");

@@ -1,4 +1,4 @@
-//! The official inspector drives both transports, in both eras, from its command line.
+//! The official inspector uses both transports in both revisions of MCP, from its command line.
 
 use crate::harness;
 use crate::npm::{Node, bounded};
@@ -15,9 +15,9 @@ async fn inspected(node: &Node, target: &[&str], method: &[&str]) -> Value {
     inspector.arg("--cli").args(target).args(method).args(["--format", "json"]);
     inspector.env("HOME", home.path()).env("BELLJAR_DATA", harness::data());
     inspector.env_remove("BELLJAR_URL").env_remove("BELLJAR_API_KEY");
-    let told = bounded(inspector, TIME).await.unwrap();
-    let said = harness::stdout(&told);
-    assert!(told.status.success(), "{said}{}", harness::stderr(&told));
+    let output = bounded(inspector, TIME).await.unwrap();
+    let said = harness::stdout(&output);
+    assert!(output.status.success(), "{said}{}", harness::stderr(&output));
     let answer: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
     answer["result"].clone()
 }

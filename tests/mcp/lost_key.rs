@@ -1,5 +1,4 @@
-//! A key that is revoked while a question of its call is open: whoever brings the answer, nothing
-//! runs.
+//! A key that is revoked while an approval of its call is pending: nothing runs, also after a decision.
 
 use crate::approvals::{can_ask, ran, world};
 use crate::over_http::{initialized, older};

@@ -1,4 +1,4 @@
-//! Belljar as an MCP server, as agents and attackers meet it.
+//! Belljar as an MCP server, for agents and against attackers.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! Programs of the npm registry that speak MCP, and a Node that can run them.
+//! Node and MCP programs of the npm registry, installed for these tests.
 
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 

@@ -1,4 +1,4 @@
-//! `/mcp`: the same key, the same host and origin, and nothing for whoever has none.
+//! `/mcp`: the same keys, Host and Origin checks as the REST API, and nothing without a key.
 
 use crate::harness::wait;
 use crate::test_server::{Api, World};
@@ -68,7 +68,7 @@ async fn t48_text_that_looks_like_the_protocol_stays_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t48_whoever_hangs_up_ends_the_run() {
+async fn t48_a_disconnect_ends_the_run() {
     let world = World::start().await;
     let code = "import time\ntime.sleep(60)";
     let params = json!({"name": "execute_python", "arguments": {"code": code}});
@@ -83,7 +83,7 @@ async fn t48_whoever_hangs_up_ends_the_run() {
     assert_eq!(last["status"], "cancelled", "{last}");
 }
 
-/// A client of the older era; tells its session.
+/// A client of the legacy revision; tells its session.
 pub(crate) async fn initialized(api: &Api, capabilities: &Value) -> String {
     let body =
         json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(capabilities)});
@@ -91,8 +91,8 @@ pub(crate) async fn initialized(api: &Api, capabilities: &Value) -> String {
     assert_eq!(answer.status(), 200);
     let session = answer.headers()["mcp-session-id"].to_str().unwrap().to_owned();
     answer.bytes().await.unwrap();
-    let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-    assert_eq!(older(api, Some(&session), &told).await.status(), 202);
+    let notification = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(older(api, Some(&session), &notification).await.status(), 202);
     session
 }
 
@@ -143,7 +143,7 @@ async fn t48_clients_that_come_and_go_neither_fill_the_server_nor_lock_out_their
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t48_whoever_says_to_be_of_the_newer_era_has_no_more_sessions_and_no_larger_ones() {
+async fn t48_a_client_that_claims_the_current_revision_gets_no_more_sessions_and_no_larger_ones() {
     let world = World::start().await;
     let begin = |capabilities: Value| json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(&capabilities)});
     let large = begin(json!({"experimental": {"x": {"y": "z".repeat(100_000)}}}));

@@ -1,4 +1,4 @@
-//! `execute_python`, as the seed describes it.
+//! `execute_python`, as the vendor document describes it.
 
 use crate::harness;
 use crate::wire::{Stdio, called};
@@ -11,7 +11,7 @@ fn run(client: &mut Stdio, code: &str) -> Value {
 }
 
 /// The structured content of a run, which is its text as well.
-fn told(result: &Value) -> Value {
+fn structured(result: &Value) -> Value {
     let text = result["content"][0]["text"].as_str().unwrap();
     assert_eq!(serde_json::from_str::<Value>(text).unwrap(), result["structuredContent"]);
     result["structuredContent"].clone()
@@ -33,7 +33,7 @@ fn what_is_assigned_is_the_result_and_what_is_printed_is_a_log_or_the_result() {
         ("result = {1}", json!({"result": "{1}", "logs": []})),
     ] {
         let result = run(&mut client, code);
-        assert_eq!((told(&result), &result["isError"]), (expected, &json!(false)), "{code}");
+        assert_eq!((structured(&result), &result["isError"]), (expected, &json!(false)), "{code}");
     }
 }
 
@@ -47,14 +47,14 @@ fn a_failure_is_a_result_with_its_class_its_message_and_its_traceback() {
         ("import nothing_like_it", "ModuleNotFoundError", "nothing_like_it"),
     ] {
         let result = run(&mut client, code);
-        let error = &told(&result)["error"];
+        let error = &structured(&result)["error"];
         assert_eq!((&result["isError"], &error["code"]), (&json!(true), &json!(class)), "{result}");
         assert!(error["message"].as_str().unwrap().contains(message), "{error}");
         let stack = error["stack"].as_str().unwrap();
         assert!(stack.contains(class) && stack.contains("line 1") || class == "ZeroDivisionError");
     }
-    assert_eq!(told(&run(&mut client, "print('before')\n1/0"))["logs"], json!(["before"]));
-    assert_eq!(told(&run(&mut client, "6 * 7"))["result"], 42);
+    assert_eq!(structured(&run(&mut client, "print('before')\n1/0"))["logs"], json!(["before"]));
+    assert_eq!(structured(&run(&mut client, "6 * 7"))["result"], 42);
 }
 
 // proves P-010, P-012, P-031
@@ -76,11 +76,11 @@ fn bad_arguments_are_errors_of_the_tool_that_name_the_argument() {
         (json!({"code": "1", "timeout": "long"}), "'/timeout'"),
     ] {
         let result = client.call("execute_python", arguments.clone());
-        let error = &told(&result)["error"];
+        let error = &structured(&result)["error"];
         assert_eq!(result["isError"], true, "{arguments}: {result}");
         assert!(error["message"].as_str().unwrap().contains(named), "{arguments}: {error}");
     }
-    assert_eq!(told(&run(&mut client, "6 * 7"))["result"], 42);
+    assert_eq!(structured(&run(&mut client, "6 * 7"))["result"], 42);
 }
 
 /// Serves one file, as often as it is asked for.
@@ -110,7 +110,7 @@ async fn a_file_by_url_is_there_before_the_run_and_opened_by_its_name() {
     let files = json!([format!("http://{address}/a/ventes.csv?token=1")]);
     let arguments = json!({"code": code, "files": files});
     let result = called(&world.owner, "execute_python", arguments).await;
-    assert_eq!(told(&result)["result"], "{'lignes': 2, 'total': 15.0}");
+    assert_eq!(structured(&result)["result"], "{'lignes': 2, 'total': 15.0}");
 }
 
 // proves P-036, P-046
@@ -118,11 +118,11 @@ async fn a_file_by_url_is_there_before_the_run_and_opened_by_its_name() {
 fn a_run_knows_nothing_of_the_one_before_unless_both_are_in_a_session() {
     let mut client = Stdio::start(&[]);
     run(&mut client, "x = 41\nopen('f', 'w').write('1')");
-    assert_eq!(told(&run(&mut client, "x"))["error"]["code"], "NameError");
-    assert_eq!(told(&run(&mut client, "import os\nos.listdir()"))["result"], json!([]));
+    assert_eq!(structured(&run(&mut client, "x"))["error"]["code"], "NameError");
+    assert_eq!(structured(&run(&mut client, "import os\nos.listdir()"))["result"], json!([]));
     let session = client.call("create_session", json!({}))["structuredContent"]["session"].clone();
     let mut keep = |code: &str| {
-        told(&client.call("execute_python", json!({"code": code, "session": session})))
+        structured(&client.call("execute_python", json!({"code": code, "session": session})))
     };
     keep("x = 41\nopen('f', 'w').write('1')");
     assert_eq!(keep("x + 1")["result"], 42);
@@ -142,7 +142,7 @@ fn charts_are_data_unless_visuals_are_asked_for() {
     assert!(!kinds(&plain).contains(&"image".to_owned()), "{:?}", kinds(&plain));
     let shown = client.call("execute_python", json!({"code": code, "visuals": true}));
     assert!(kinds(&shown).contains(&"image".to_owned()), "{:?}", kinds(&shown));
-    assert_eq!(told(&shown)["result"], 1);
+    assert_eq!(structured(&shown)["result"], 1);
 }
 
 // proves P-037
@@ -164,23 +164,32 @@ fn only_what_the_operator_lists_can_be_imported() {
     const SETTING: &str = "PYTHON_PACKAGES_WHITELIST_IMPORT";
     let mut client = Stdio::with(&["--env", "default"], &[(SETTING, "numpy")]);
     let refused = run(&mut client, "import pandas");
-    let error = &told(&refused)["error"];
+    let error = &structured(&refused)["error"];
     assert_eq!((&refused["isError"], &error["code"]), (&json!(true), &json!("ImportError")));
     assert_eq!(error["message"], format!("pandas not allowed by {SETTING}"));
     assert!(error["stack"].as_str().unwrap().trim_end().ends_with(SETTING), "{error}");
-    assert_eq!(told(&run(&mut client, "import numpy\nint(numpy.arange(4).sum())"))["result"], 6);
-    assert_eq!(told(&run(&mut client, "import csv, json, math\nmath.floor(2.5)"))["result"], 2);
+    assert_eq!(
+        structured(&run(&mut client, "import numpy\nint(numpy.arange(4).sum())"))["result"],
+        6
+    );
+    assert_eq!(
+        structured(&run(&mut client, "import csv, json, math\nmath.floor(2.5)"))["result"],
+        2
+    );
     let mut other = Stdio::start(&["--env", "default"]);
-    assert_eq!(told(&run(&mut other, "import pandas\nlen(pandas.DataFrame([1]))"))["result"], 1);
+    assert_eq!(
+        structured(&run(&mut other, "import pandas\nlen(pandas.DataFrame([1]))"))["result"],
+        1
+    );
 }
 
 // proves P-040, P-044
 #[test]
-fn a_listed_package_brings_what_it_needs_and_no_trick_imports_another_or_opens_a_wall() {
+fn a_listed_package_has_its_dependencies_and_no_trick_imports_another_or_weakens_a_layer() {
     let listed = ("PYTHON_PACKAGES_WHITELIST_IMPORT", "pandas");
     let mut client = Stdio::with(&["--env", "default"], &[listed]);
     let sum = "import pandas\nint(pandas.DataFrame({'a': [1, 2]})['a'].sum())";
-    assert_eq!(told(&run(&mut client, sum))["result"], 3);
+    assert_eq!(structured(&run(&mut client, sum))["result"], 3);
     for trick in [
         "__import__('scipy')",
         "importlib.import_module('scipy')",
@@ -199,7 +208,7 @@ fn a_listed_package_brings_what_it_needs_and_no_trick_imports_another_or_opens_a
                   for attempt in [lambda: open('/etc/shadow'), lambda: os.listdir('/root'),\n                \
                   lambda: socket.create_connection(('1.1.1.1', 53), 3), lambda: os.mkdir('/etc/x')]:\n    \
                   try: attempt(); opened.append(1)\n    except OSError: pass\nopened";
-    assert_eq!(told(&run(&mut client, around))["result"], json!([]));
+    assert_eq!(structured(&run(&mut client, around))["result"], json!([]));
 }
 
 // proves P-047, P-048, P-055
@@ -207,17 +216,21 @@ fn a_listed_package_brings_what_it_needs_and_no_trick_imports_another_or_opens_a
 fn what_stops_a_run_has_a_code_of_its_own_and_the_server_lives_on() {
     let mut client = Stdio::start(&[]);
     let slow = json!({"code": "while True: pass", "timeout": 1});
-    assert_eq!(told(&client.call("execute_python", slow))["error"]["code"], "time.exceeded");
+    assert_eq!(structured(&client.call("execute_python", slow))["error"]["code"], "time.exceeded");
     let large = run(&mut client, "x = bytearray(2 << 30)");
     assert!(
         ["memory.exceeded", "MemoryError"]
-            .contains(&told(&large)["error"]["code"].as_str().unwrap()),
+            .contains(&structured(&large)["error"]["code"].as_str().unwrap()),
         "{large}"
     );
-    assert_eq!(told(&run(&mut client, "6 * 7"))["result"], 42);
+    assert_eq!(structured(&run(&mut client, "6 * 7"))["result"], 42);
     let mut without = Stdio::with(&[], &[("BELLJAR_PYTHON", "/nowhere/python3")]);
     let unreachable = run(&mut without, "1");
-    assert_eq!(told(&unreachable)["error"]["code"], "CodeSandboxUnreachable", "{unreachable}");
+    assert_eq!(
+        structured(&unreachable)["error"]["code"],
+        "CodeSandboxUnreachable",
+        "{unreachable}"
+    );
     assert_eq!(unreachable["isError"], true);
     let _ = harness::data();
 }
@@ -240,14 +253,14 @@ fn pictures_that_are_saved_come_as_images_if_visuals_are_asked_for() {
 fn long_output_says_what_is_left_out_and_a_crash_is_the_codes_own() {
     let mut client = Stdio::start(&[]);
     let long = run(&mut client, "print('begin')\nfor i in range(50_000): print(i)\nprint('end')");
-    let text = told(&long)["result"].as_str().unwrap().to_owned();
+    let text = structured(&long)["result"].as_str().unwrap().to_owned();
     assert!(text.len() < 70_000 && text.starts_with("begin") && text.ends_with("end"));
     assert!(text.contains("bytes left out here"), "{}", &text[..200]);
     let crashed = run(&mut client, "import os\nos.kill(os.getpid(), 11)");
-    assert_eq!(told(&crashed)["error"]["code"], "sandbox.crashed", "{crashed}");
+    assert_eq!(structured(&crashed)["error"]["code"], "sandbox.crashed", "{crashed}");
     let session = client.call("create_session", json!({}))["structuredContent"]["session"].clone();
     let keep = |client: &mut Stdio, code: &str| {
-        told(&client.call("execute_python", json!({"code": code, "session": session})))
+        structured(&client.call("execute_python", json!({"code": code, "session": session})))
     };
     let ended = keep(&mut client, "import os\nos.kill(os.getpid(), 9)");
     let said = ended["logs"].to_string();
@@ -257,7 +270,7 @@ fn long_output_says_what_is_left_out_and_a_crash_is_the_codes_own() {
 
 /// An agent's session, opened by a client of the protocol.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_of_an_agent_has_its_volumes_and_one_of_nobodys_is_refused() {
+async fn a_session_of_an_agent_has_its_volumes_and_an_unknown_agent_is_refused() {
     let world = crate::test_server::World::start().await;
     world.owner.post("/v1/volumes", json!({"name": "notes", "quota_bytes": 1_000_000})).await;
     let specification = "tools:\n  - tool_spec: {type: code_execution, name: code_execution}\n\
@@ -270,12 +283,15 @@ async fn a_session_of_an_agent_has_its_volumes_and_one_of_nobodys_is_refused() {
     let session = called(&world.owner, "create_session", open.clone()).await;
     let session = session["structuredContent"]["session"].clone();
     let write = json!({"code": "open('/mnt/notes/x', 'w').write('kept')", "session": session});
-    assert_eq!(told(&called(&world.owner, "execute_python", write).await)["result"], 4);
+    assert_eq!(structured(&called(&world.owner, "execute_python", write).await)["result"], 4);
 
     let plain = called(&world.owner, "create_session", json!({})).await;
     let plain = plain["structuredContent"]["session"].clone();
     let look = json!({"code": "import os\nos.listdir('/mnt')", "session": plain});
-    assert_eq!(told(&called(&world.owner, "execute_python", look).await)["result"], json!([]));
+    assert_eq!(
+        structured(&called(&world.owner, "execute_python", look).await)["result"],
+        json!([])
+    );
     for (who, open) in [
         (&stranger, open),
         (&world.owner, json!({"agent_id": "keeper"})),

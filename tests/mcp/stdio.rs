@@ -28,7 +28,7 @@ fn what_is_no_message_is_a_protocol_error_and_the_server_lives_on() {
 #[test]
 fn output_is_told_line_by_line_while_the_code_runs() {
     let mut client = Stdio::start(&[]);
-    let code = "import time\nprint('one', flush=True)\ntime.sleep(1)\nprint('two')";
+    let code = "import time\nprint('one', flush=True)\ntime.sleep(3)\nprint('two')";
     let id = client.begin("tools/call", with_progress(code));
     let first = client.receive();
     let heard = Instant::now();
@@ -38,8 +38,9 @@ fn output_is_told_line_by_line_while_the_code_runs() {
     );
     client.answer(id);
     assert!(heard.elapsed() > Duration::from_millis(500), "it came with the end");
-    let told: Vec<_> = client.notes.iter().map(|note| note["params"]["message"].clone()).collect();
-    assert_eq!(told, ["two"]);
+    let messages: Vec<_> =
+        client.notes.iter().map(|note| note["params"]["message"].clone()).collect();
+    assert_eq!(messages, ["two"]);
 }
 
 fn with_progress(code: &str) -> Value {
@@ -48,12 +49,12 @@ fn with_progress(code: &str) -> Value {
 }
 
 /// The messages of progress before the answer, whose numbers grow.
-fn told(client: &mut Stdio, code: &str) -> Vec<String> {
+fn progress_messages(client: &mut Stdio, code: &str) -> Vec<String> {
     let id = client.begin("tools/call", with_progress(code));
-    told_of(client, id)
+    progress_of(client, id)
 }
 
-fn told_of(client: &mut Stdio, id: u64) -> Vec<String> {
+fn progress_of(client: &mut Stdio, id: u64) -> Vec<String> {
     let answer = client.answer(id);
     assert_eq!(answer["result"]["isError"], false, "{answer}");
     let notes: Vec<_> = client.notes.drain(..).map(|note| note["params"].clone()).collect();
@@ -70,18 +71,18 @@ fn much_output_is_told_in_fewer_messages_to_its_last_line() {
     let id = client.begin("tools/call", with_progress(code));
     // It is slow, and what it does not take meanwhile is told at once.
     wait_blocking::slow_peer(Duration::from_secs(2));
-    let told = told_of(&mut client, id);
+    let response = progress_of(&mut client, id);
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
-    let lines = told.iter().map(|message| message.split('\n').count()).sum::<usize>();
-    assert_eq!((lines, told.last().unwrap().ends_with("last")), (200_001, true));
-    assert!(told.len() < 50_000, "{}", told.len());
+    let lines = response.iter().map(|message| message.split('\n').count()).sum::<usize>();
+    assert_eq!((lines, response.last().unwrap().ends_with("last")), (200_001, true));
+    assert!(response.len() < 50_000, "{}", response.len());
 }
 
 #[test]
 fn lines_that_come_slowly_are_told_one_by_one() {
     let mut client = Stdio::start(&[]);
     let code = "import time\nfor i in range(3):\n    print(i, flush=True)\n    time.sleep(0.3)";
-    assert_eq!(told(&mut client, code), ["0", "1", "2"]);
+    assert_eq!(progress_messages(&mut client, code), ["0", "1", "2"]);
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn records_of_one_that_was_killed_are_gone_after_the_next_start() {
     let left = own_records(client.process.id());
     drop(client);
     assert!(left.exists(), "it was killed");
-    // Younger ones may belong to somebody who is just starting.
+    // Younger ones may belong to a process that is just starting.
     let changed = std::time::SystemTime::now().checked_sub(Duration::from_secs(3)).unwrap();
     fs::File::open(&left).unwrap().set_modified(changed).unwrap();
     let next = Stdio::start(&[]);

@@ -1,4 +1,4 @@
-//! Runs that outlast a request, for clients that can come back.
+//! Tasks: runs that take longer than a request, for clients that support tasks.
 
 use crate::harness::wait;
 use crate::test_server::World;
@@ -65,7 +65,7 @@ async fn a_task_can_be_asked_for_the_moment_that_it_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_is_cancelled_and_nobody_elses() {
+async fn a_task_is_cancelled_only_by_its_owner() {
     let world = World::with(&["--task-seconds", "1"]).await;
     let long = run(&world, "import time\ntime.sleep(60)").await;
     let id = long["taskId"].clone();

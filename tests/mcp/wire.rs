@@ -1,4 +1,4 @@
-//! Messages as they are on the wire, over either transport, in either era.
+//! MCP messages as they are sent, over both transports and in both revisions.
 
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
@@ -136,7 +136,7 @@ pub fn hello(capabilities: &Value) -> Value {
     json!({"protocolVersion": LEGACY, "capabilities": capabilities, "clientInfo": client})
 }
 
-/// What every request of the newer era carries.
+/// What every request of the current revision carries.
 pub fn modern(mut params: Value, capabilities: &Value) -> Value {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -146,7 +146,7 @@ pub fn modern(mut params: Value, capabilities: &Value) -> Value {
     params
 }
 
-/// A request of the newer era over HTTP, which carries all that is needed.
+/// A request of the current revision over HTTP, which carries all that is needed.
 pub async fn post(api: &Api, method: &str, params: Value, capabilities: &Value) -> Response {
     let name = params.get("name").or(params.get("uri")).or(params.get("taskId")).cloned();
     let params = modern(params, capabilities);

@@ -182,13 +182,13 @@ async fn a_script_inside_of_an_agent_is_checked_and_comes_back_unchanged() {
     assert_eq!((status, &problem["errors"][0]["path"]), (400, &json!("/specification/tools/1")));
 
     let same_name = tool(&world.owner, "double").await;
-    let refused = world.owner.refused("POST", &binding(&made, &same_name), None).await;
-    assert_eq!(refused, (409, "name.taken".into()), "it has a tool of that name");
+    let failure = world.owner.refused("POST", &binding(&made, &same_name), None).await;
+    assert_eq!(failure, (409, "name.taken".into()), "it has a tool of that name");
     let other = tool(&world.owner, "triple").await;
     world.owner.post(&binding(&made, &other), json!({})).await;
     let at = format!("/v1/tools/{}", other["id"].as_str().unwrap());
-    let refused = world.owner.refused("PATCH", &at, Some(json!({"name": "double"}))).await;
-    assert_eq!(refused, (409, "name.taken".into()));
+    let failure = world.owner.refused("PATCH", &at, Some(json!({"name": "double"}))).await;
+    assert_eq!(failure, (409, "name.taken".into()));
     let embeds = json!({"type": "runPythonCode", "name": "triple", "description": "Triples it all.",
         "configuration": {"pythonCode": script}});
     let replaced = put(&world.owner, &made, json!({"specification": {"tools": [embeds]}})).await;
@@ -201,14 +201,14 @@ async fn a_tool_that_a_model_would_take_for_another_is_not_attached() {
     let bot = agent(&world.owner, "bot", "instructions: help\n").await;
     for name in ["code_execution", "code_interpreter", "load_skill", "run_skill_script"] {
         let tool = tool(&world.owner, name).await;
-        let refused = world.owner.refused("POST", &binding(&bot, &tool), None).await;
-        assert_eq!(refused, (409, "name.taken".into()), "{name}");
+        let error = world.owner.refused("POST", &binding(&bot, &tool), None).await;
+        assert_eq!(error, (409, "name.taken".into()), "{name}");
     }
     let probe = tool(&world.owner, "probe").await;
     world.owner.post(&binding(&bot, &probe), json!({})).await;
     let at = format!("/v1/tools/{}", probe["id"].as_str().unwrap());
-    let refused = world.owner.refused("PATCH", &at, Some(json!({"name": "load_skill"}))).await;
-    assert_eq!(refused, (409, "name.taken".into()), "it is attached");
+    let error = world.owner.refused("PATCH", &at, Some(json!({"name": "load_skill"}))).await;
+    assert_eq!(error, (409, "name.taken".into()), "it is attached");
 }
 
 // proves W-049, W-050, W-058
@@ -247,11 +247,11 @@ async fn a_tool_is_attached_once_and_keeps_what_was_decided_about_it() {
 
     world.owner.delete(&at).await;
     assert_eq!(tools(&world.owner.get(&path(&bot)).await), [""; 0]);
-    let refused = world.owner.refused("DELETE", &at, None).await;
-    assert_eq!(refused, (404, "object.not_found".into()));
+    let error = world.owner.refused("DELETE", &at, None).await;
+    assert_eq!(error, (404, "object.not_found".into()));
 }
 
-/// Has somebody agree for good, and sees that the next call runs at once.
+/// Allows the call for always, and checks that the next call runs at once.
 async fn agree_for_good(world: &World, call: &str, body: &Value) {
     let (status, record) = world.owner.call("POST", call, Some(body.clone())).await;
     assert_eq!(status, 202, "{record}");

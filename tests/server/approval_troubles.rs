@@ -1,5 +1,5 @@
-//! Questions that meet trouble: somebody leaves, the volume has no room, the session is busy, the
-//! server is killed. Whatever happens, a call that waits has an end, and runs once or not at all.
+//! Approvals in adverse conditions: clients disconnect, the disk of the database is full, the session is busy, the
+//! server is killed. A waiting call always ends, and runs once or not at all.
 
 use crate::approvals::{Scene, approval_of, asking_tool};
 use crate::harness::wait;
@@ -55,11 +55,11 @@ fn cancel_of(record: &Value) -> String {
 
 /// Reads a stream until it has told this.
 async fn hears(stream: &mut Response, text: &str) {
-    let mut told = String::new();
+    let mut received = String::new();
     let hearing = async {
-        while !told.contains(text) {
+        while !received.contains(text) {
             let piece = stream.chunk().await.unwrap().unwrap();
-            told.push_str(&String::from_utf8_lossy(&piece));
+            received.push_str(&String::from_utf8_lossy(&piece));
         }
     };
     let heard = tokio::time::timeout(Duration::from_secs(10), hearing).await;
@@ -71,7 +71,7 @@ async fn watch(api: &Api) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_is_carried_out_though_whoever_gave_it_has_left() {
+async fn a_decision_is_carried_out_after_its_client_disconnects() {
     let scene = Scene::start(&[]).await;
     let (world, owner) = (&scene.world, &scene.world.owner);
     let allowed = scene.ask(json!({"n": 1})).await;
@@ -86,7 +86,7 @@ async fn an_answer_is_carried_out_though_whoever_gave_it_has_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_is_told_though_whoever_asked_it_has_left() {
+async fn an_approval_is_announced_after_its_requester_disconnects() {
     let scene = Scene::start(&[]).await;
     let mut watched = watch(&scene.world.owner).await;
     let path = format!("/v1/tools/{}/call", scene.tool);
@@ -105,8 +105,8 @@ async fn the_end_of_a_question_is_kept_whole_or_not_at_all() {
     ] {
         let record = scene.ask(json!({})).await;
         cannot_become(&scene.world, status);
-        let refused = api.refused("POST", &path_of(&record), body.clone()).await;
-        assert_eq!(refused, (503, "database.unavailable".to_owned()));
+        let error = api.refused("POST", &path_of(&record), body.clone()).await;
+        assert_eq!(error, (503, "database.unavailable".to_owned()));
         assert_eq!(owner.get(&approval_of(&record)).await["state"], "pending");
         can_again(&scene.world);
         assert!(api.call("POST", &path_of(&record), body).await.0 < 300);
@@ -207,7 +207,7 @@ async fn what_was_allowed_outlasts_a_database_without_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_answer_only_the_oldest_of_many_questions_is_shown_it() {
+async fn a_principal_who_may_decide_only_the_oldest_of_many_approvals_sees_it() {
     let scene = Scene::start(&[]).await;
     let oldest = scene.ask(json!({})).await;
     let other = asking_tool(&scene.world, "other").await;
@@ -222,7 +222,7 @@ async fn whoever_may_answer_only_the_oldest_of_many_questions_is_shown_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_who_listens_while_a_question_ends_hears_the_end() {
+async fn all_listeners_get_the_end_of_an_approval() {
     let scene = Scene::start(&[]).await;
     for _ in 0..20 {
         let record = scene.ask(json!({})).await;
@@ -232,8 +232,8 @@ async fn everybody_who_listens_while_a_question_ends_hears_the_end() {
                 let listen = scene.agent.request(Method::GET, &path);
                 tokio::spawn(async move {
                     wait::any_moment(Duration::from_micros(number * 500)).await;
-                    let told = events(listen.send().await.unwrap()).await;
-                    told.last().unwrap().2["status"].clone()
+                    let received = events(listen.send().await.unwrap()).await;
+                    received.last().unwrap().2["status"].clone()
                 })
             })
             .collect();

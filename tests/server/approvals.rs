@@ -1,4 +1,4 @@
-//! Calls that a person is asked about: bound to exactly what will run, and used once.
+//! Calls that need an approval: bound to exactly what will run, and used once.
 
 use crate::harness::wait;
 use crate::test_server::{Api, World, events};
@@ -78,7 +78,7 @@ pub(crate) async fn settled(api: &Api, record: &Value) -> Value {
 
 // proves W-054
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_runs_before_somebody_agrees_and_then_exactly_that_runs() {
+async fn nothing_runs_before_the_approval_and_then_exactly_that_runs() {
     let scene = Scene::start(&[]).await;
     let record = scene.ask(json!({"n": 1})).await;
     let listed = scene.world.owner.get("/v1/approvals?state=pending").await;
@@ -108,32 +108,32 @@ async fn what_is_denied_never_runs_and_says_why() {
     assert!(done["error"]["message"].as_str().unwrap().contains("too risky"));
     assert_eq!(done["files_out"], json!([]));
     let late = json!({"decision": "allow"});
-    let refused = scene.world.owner.refused("POST", &approval_of(&record), Some(late)).await;
-    assert_eq!(refused, (403, "approval.invalid".into()));
+    let error = scene.world.owner.refused("POST", &approval_of(&record), Some(late)).await;
+    assert_eq!(error, (403, "approval.invalid".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t55_whoever_asks_cannot_answer_and_a_stranger_does_not_see_the_question() {
+async fn t55_a_requester_cannot_decide_and_a_principal_without_rights_does_not_see_the_approval() {
     let scene = Scene::start(&[]).await;
     let record = scene.ask(json!({})).await;
     let allow = Some(json!({"decision": "allow"}));
     let (status, _) = scene.agent.refused("POST", &approval_of(&record), allow.clone()).await;
     assert_eq!(status, 403);
     let stranger = scene.world.principal("stranger", &["USAGE"]).await;
-    let refused = stranger.refused("POST", &approval_of(&record), allow.clone()).await;
-    assert_eq!(refused, (404, "object.not_found".into()));
+    let error = stranger.refused("POST", &approval_of(&record), allow.clone()).await;
+    assert_eq!(error, (404, "object.not_found".into()));
     assert_eq!(stranger.get("/v1/approvals").await["items"], json!([]));
     // The owner of everything cannot answer its own question either.
     let path = format!("/v1/tools/{}/call", scene.tool);
     let (_, own) = scene.world.owner.call("POST", &path, Some(json!({"arguments": {}}))).await;
-    let refused = scene.world.owner.refused("POST", &approval_of(&own), allow).await;
-    assert_eq!(refused, (403, "approval.denied".into()));
+    let error = scene.world.owner.refused("POST", &approval_of(&own), allow).await;
+    assert_eq!(error, (403, "approval.denied".into()));
     scene.answer(&record, json!({"decision": "allow"})).await;
     assert_eq!(scene.settled(&record).await["status"], "succeeded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t55_fifty_answers_at_once_are_one_run() {
+async fn t55_fifty_decisions_at_once_are_one_run() {
     let scene = Scene::start(&[]).await;
     let record = scene.ask(json!({})).await;
     let answers = (0..50).map(|_| {
@@ -183,8 +183,8 @@ async fn an_answer_for_a_session_holds_in_that_session_only() {
     scene.ask_with(json!({})).await;
     let fresh = scene.ask(json!({})).await;
     let session = Some(json!({"decision": "allow", "scope": "session"}));
-    let refused = scene.world.owner.refused("POST", &approval_of(&fresh), session).await;
-    assert_eq!(refused, (400, "args.invalid".into()), "there is no session");
+    let error = scene.world.owner.refused("POST", &approval_of(&fresh), session).await;
+    assert_eq!(error, (400, "args.invalid".into()), "there is no session");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,10 +204,10 @@ async fn a_stream_of_a_call_tells_the_question_the_answer_and_the_end() {
     let pending = pending.await;
     let path = format!("/v1/approvals/{}", pending["id"].as_str().unwrap());
     scene.world.owner.post(&path, json!({"decision": "allow"})).await;
-    let told = stream.await.unwrap();
-    let names: Vec<&str> = told.iter().map(|(_, name, _)| name.as_str()).collect();
+    let received = stream.await.unwrap();
+    let names: Vec<&str> = received.iter().map(|(_, name, _)| name.as_str()).collect();
     assert_eq!(names, ["status", "approval", "status", "file", "end"]);
-    assert_eq!(told[4].2["status"], "succeeded");
+    assert_eq!(received[4].2["status"], "succeeded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,7 +223,7 @@ async fn an_open_question_does_not_hold_up_a_stop_and_is_there_after_it() {
     assert_eq!(scene.settled(&record).await["value"], json!({"got": {"n": 1}}));
 }
 
-/// Writes to the records as somebody would who can, and has not the key of the server.
+/// Writes to the records as an attacker without the key of the server could.
 fn tamper(world: &World, number: usize, approval: &Value, execution: &Value) -> String {
     let records = Connection::open(world.database()).unwrap();
     records.busy_timeout(Duration::from_secs(5)).unwrap();
@@ -269,7 +269,7 @@ fn tamper(world: &World, number: usize, approval: &Value, execution: &Value) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t54_a_thousand_forged_answers_run_nothing() {
+async fn t54_a_thousand_forged_decisions_run_nothing() {
     let mut scene = Scene::start(&[]).await;
     let mut asked = Vec::new();
     for number in 0..1000 {
@@ -298,7 +298,7 @@ async fn t54_a_thousand_forged_answers_run_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t54_what_changes_between_the_question_and_the_answer_is_not_run() {
+async fn t54_what_changes_between_the_request_and_the_decision_is_not_run() {
     let scene = Scene::start(&[]).await;
     let path = format!("/v1/tools/{}", scene.tool);
     let record = scene.ask(json!({})).await;
@@ -307,8 +307,8 @@ async fn t54_what_changes_between_the_question_and_the_answer_is_not_run() {
     }});
     assert_eq!(scene.world.owner.call("PATCH", &path, Some(changed)).await.0, 200);
     let allow = Some(json!({"decision": "allow"}));
-    let refused = scene.world.owner.refused("POST", &approval_of(&record), allow.clone()).await;
-    assert_eq!(refused, (403, "approval.invalid".into()));
+    let error = scene.world.owner.refused("POST", &approval_of(&record), allow.clone()).await;
+    assert_eq!(error, (403, "approval.invalid".into()));
 
     let file = json!({"files": [{"name": "in.txt", "text": "one"}]});
     let record = scene.ask_with(file).await;
@@ -332,16 +332,16 @@ async fn t54_what_changes_between_the_question_and_the_answer_is_not_run() {
                 .await;
         }
     }
-    let refused = scene.world.owner.refused("POST", &approval_of(&record), allow).await;
-    assert_eq!(refused, (403, "grant.missing".into()), "the requester may not any more");
+    let error = scene.world.owner.refused("POST", &approval_of(&record), allow).await;
+    assert_eq!(error, (403, "grant.missing".into()), "the requester may not any more");
 }
 
 fn change_kept_files(world: &World) {
     let files = world.data.path().join("db/files");
     let mut changed = 0;
-    let shelves = std::fs::read_dir(files).unwrap().map(|shelf| shelf.unwrap().path());
-    for shelf in shelves.filter(|shelf| shelf.is_dir()) {
-        for file in std::fs::read_dir(shelf).unwrap() {
+    let directories = std::fs::read_dir(files).unwrap().map(|directory| directory.unwrap().path());
+    for directory in directories.filter(|directory| directory.is_dir()) {
+        for file in std::fs::read_dir(directory).unwrap() {
             std::fs::write(file.unwrap().path(), "two").unwrap();
             changed += 1;
         }

@@ -52,7 +52,7 @@ async fn not_allowed(who: &Api, record: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t145_whoever_attaches_a_tool_under_review_to_their_agent_does_not_answer_for_it() {
+async fn t145_attaching_a_tool_under_review_to_an_agent_gives_no_right_to_approve_its_calls() {
     let world = World::start().await;
     let (ann, eve) = (maker(&world, "ann").await, maker(&world, "eve").await);
     let friend = Person::new(&world, "friend").await;
@@ -66,7 +66,7 @@ async fn t145_whoever_attaches_a_tool_under_review_to_their_agent_does_not_answe
     let allow = Some(json!({"decision": "allow"}));
     refused(&eve, "POST", &approval_of(&record), allow, NOT_THERE).await;
     assert_eq!(friend.get(&approval_of(&record)).await["state"], "pending");
-    // The harmless twin: whoever may change the tool answers.
+    // The harmless twin: a principal who may change the tool decides.
     allowed(&ann, &friend, &record).await;
 
     // Where both ask, both are needed, and an owner of the workspace has both.
@@ -78,7 +78,7 @@ async fn t145_whoever_attaches_a_tool_under_review_to_their_agent_does_not_answe
     }
     allowed(&world.owner, &friend, &record).await;
 
-    // What only the agent asks about is answered by whoever may change the agent.
+    // What only the agent requires is decided by a principal who may change the agent.
     change(&ann, &at("tools", &danger), json!({"approval_action": ALLOW})).await;
     let record = ask(&friend, &danger, &mine).await;
     refused(&ann, "GET", &approval_of(&record), None, NOT_THERE).await;
@@ -105,7 +105,7 @@ async fn t173_the_owner_of_a_tool_denies_also_where_an_agent_asks_besides() {
         assert_eq!((status, &denied["state"]), (200, &json!("denied")), "{denied}");
         assert_eq!(settled(&friend, &record).await["status"], "denied");
     }
-    // The harmless twin: whoever has both rights allows.
+    // The harmless twin: a principal with both privileges allows.
     let record = ask(&friend, &danger, &mine).await;
     allowed(&world.owner, &friend, &record).await;
 }
@@ -127,7 +127,7 @@ async fn t146_an_owners_other_change_does_not_confirm_what_an_editor_wrote() {
     }
     let path = at("agents", &theirs);
     let plain = specification(PAYROLL, "[]");
-    // The harmless twin: what nobody else has changed runs as its owner changes it.
+    // The harmless twin: what no other principal has changed runs as its owner changes it.
     put(owner, &path, json!({"specification": format!("{plain}# a word\n")})).await;
     assert_eq!(reads(&editor, &theirs).await, "secret");
 
@@ -239,7 +239,7 @@ async fn t148_a_name_that_a_deployment_under_way_has_is_not_freed_for_others_to_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t149_whoever_may_set_a_value_does_not_say_where_the_next_one_goes() {
+async fn t149_a_principal_with_modify_cannot_change_where_a_secret_is_sent() {
     let world = World::start().await;
     let (owner, editor) = (&world.owner, maker(&world, "editor").await);
     let header = |host: &str, name: &str| json!({"header": {"host": host, "name": name}});
@@ -295,18 +295,18 @@ async fn t151_an_explanation_does_not_tell_whether_a_hidden_id_exists() {
         (id(&hidden), format!("agent=HIDDEN&tool={}", id(&of_ann))),
     ] {
         let nowhere = "0198c0de-0000-7000-8000-00000000beef";
-        let told = explained(&query, &there).await;
-        assert_eq!(told, explained(&query, nowhere).await, "{query}");
-        assert_eq!(told.0, 404, "{query}: {told:?}");
+        let explanation = explained(&query, &there).await;
+        assert_eq!(explanation, explained(&query, nowhere).await, "{query}");
+        assert_eq!(explanation.0, 404, "{query}: {explanation:?}");
     }
-    // Whoever may not ask about others does not learn who is there, either.
+    // A caller who may not ask about others does not learn which principals exist, either.
     for who in [&ann.id, NOTHING] {
         let path = format!("/v1/explain?agent={}&principal={who}", id(&seen));
         refused(&bob, "GET", &path, None, FORBIDDEN).await;
     }
-    // The harmless twins: whoever sees it is told, and an owner learns that nobody is there.
-    let told = bob.get(&format!("/v1/explain?agent={}", id(&seen))).await;
-    assert_eq!(told["allowed"], true, "{told}");
+    // The harmless twins: a caller who sees it gets the explanation, and an owner learns that no such principal exists.
+    let explanation = bob.get(&format!("/v1/explain?agent={}", id(&seen))).await;
+    assert_eq!(explanation["allowed"], true, "{explanation}");
     let path = format!("/v1/explain?agent={}&principal={NOTHING}", id(&seen));
     refused(&ann, "GET", &path, None, NOT_THERE).await;
 }

@@ -1,4 +1,4 @@
-//! The audit log cannot be changed unnoticed, also by whoever has the disk.
+//! The audit log cannot be changed unnoticed, also by a user with write access to the disk.
 
 use crate::harness;
 use crate::test_server::World;
@@ -10,7 +10,7 @@ fn verify(world: &World) -> Output {
     command.env_remove("BELLJAR_RECORDS").arg("--data").arg(world.data.path()).output().unwrap()
 }
 
-/// Writes to the records as somebody could who has the disk.
+/// Writes to the records as an attacker with the disk could.
 fn tamper(world: &World, sql: &str) {
     let script = "import sqlite3, sys\n\
                   with sqlite3.connect(sys.argv[1]) as records: records.execute(sys.argv[2])";
@@ -56,14 +56,14 @@ async fn an_entry_that_was_changed_removed_or_cut_off_is_named() {
         ("DELETE FROM audit WHERE sequence = 4", "entry 4 is missing"),
         ("DELETE FROM audit WHERE sequence = 5", "entry 5 is missing"),
     ];
-    for (sql, told) in changes {
+    for (sql, expected) in changes {
         let world = world().await;
         assert_eq!(verify(&world).status.code(), Some(0));
         tamper(&world, sql);
         let broken = verify(&world);
         assert_eq!(broken.status.code(), Some(1));
         let said = harness::stderr(&broken);
-        assert!(said.contains("the audit log is broken") && said.contains(told), "{said}");
+        assert!(said.contains("the audit log is broken") && said.contains(expected), "{said}");
     }
 }
 
@@ -108,7 +108,7 @@ async fn t119_a_log_that_was_cut_and_whose_head_was_set_back_is_found_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t159_a_server_does_not_sign_a_log_anew_unless_its_operator_does() {
+async fn t159_a_server_does_not_sign_a_log_again_unless_its_operator_does() {
     let mut world = world().await;
     assert_eq!(world.stop().await, Some(0));
     tamper(&world, "UPDATE audit_head SET mac = NULL");

@@ -1,4 +1,4 @@
-//! Calls of tools, directly and through agents, with the rights that they are made with.
+//! Calls of tools, directly and through agents, with the privileges that apply.
 
 use crate::test_server::{World, printed};
 use serde_json::{Value, json};
@@ -35,8 +35,8 @@ async fn a_tool_is_called_with_checked_arguments_and_tested() {
     assert_eq!((&record["value"], &record["tool"]), (&json!(42), &json!("add")));
     assert_eq!(printed(&record), "adding\n");
     let wrong = Some(json!({"arguments": {"a": "x"}}));
-    let refused = world.owner.refused("POST", &format!("/v1/tools/{id}/call"), wrong).await;
-    assert_eq!(refused, (400, "args.invalid".into()));
+    let error = world.owner.refused("POST", &format!("/v1/tools/{id}/call"), wrong).await;
+    assert_eq!(error, (400, "args.invalid".into()));
     let tested = world.owner.post(&format!("/v1/tools/{id}/test"), json!({})).await;
     assert_eq!((&tested["status"], &tested["value"]), (&json!("succeeded"), &json!("tested")));
 }
@@ -67,7 +67,7 @@ async fn a_tool_in_a_session_sees_its_files_and_is_told_where_it_is() {
 
 // proves S-031, S-032, S-039
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_lends_its_owners_rights_and_nothing_else() {
+async fn an_agent_with_run_as_owner_has_its_owners_rights_and_no_others() {
     let world = World::start().await;
     let (add, bot) = (tool(&world, "add").await, agent(&world, "bot").await);
     let caller = world.principal("caller", &["USAGE"]).await;
@@ -111,8 +111,8 @@ async fn a_new_owner_changes_what_an_agent_reaches() {
     assert_eq!(heir.refused("POST", &path, Some(through.clone())).await.0, 403);
     let own = json!({"specification": now["specification"], "run_as": "owner"});
     assert_eq!(heir.call("PUT", &format!("/v1/agents/{bot}"), Some(own)).await.0, 200);
-    let refused = world.owner.refused("POST", &path, Some(through.clone())).await;
-    assert_eq!(refused, (403, "grant.missing".into()), "the heir may not use the tool");
+    let error = world.owner.refused("POST", &path, Some(through.clone())).await;
+    assert_eq!(error, (403, "grant.missing".into()), "the heir may not use the tool");
     grant(&world, &me, "USAGE", "tool", &add).await;
     let record = heir.post(&path, through).await;
     assert_eq!((&record["value"], &record["run_as"]), (&json!(3), &me));

@@ -1,4 +1,4 @@
-//! What an agent can be given.
+//! The catalog: the tool and the skills that can be added to an agent.
 
 use crate::test_server::World;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! T68, T69, T71: what a sandbox writes on its control channel, and what its neighbours notice.
+//! T68, T69, T71: floods on the control channel of a sandbox do not delay other sandboxes.
 
 use crate::harness::{cpu_ticks_below, wait};
 use crate::test_server::{Api, World};
@@ -130,7 +130,7 @@ async fn t69_writers_on_the_channel_between_runs_hold_up_neither_the_next_run_no
         let session = world.owner.session().await;
         let begin = format!("{WRITERS}write_frames(6, 0.5)\nx = 41");
         assert_eq!(world.owner.run(&session, &begin).await["status"], "succeeded");
-        // Then the channel is full, and all of them wait for somebody who reads.
+        // Then the channel is full, and all of them wait for a reader.
         let used = async || cpu_ticks_below(world.pid());
         wait::at_rest(Duration::from_secs(1), "the writers", used).await;
         session

@@ -1,6 +1,5 @@
-//! The clients that people use, as they are on the package index, in sandboxes: they reach what is open
-//! with no change in the code, and a credential arrives at its host and nowhere else. The hosts are on
-//! this machine and write down all that reaches them.
+//! Clients from the package index that people use, in sandboxes: they reach allowed hosts with unchanged code, and
+//! a credential reaches its host only. The hosts are on this machine and record all requests.
 
 mod answers;
 mod host;
@@ -235,10 +234,10 @@ async fn clients_of_model_providers_are_ready_and_their_keys_arrive_at_the_provi
     // Who may not use the secrets has neither variables nor clients, and the rest of a script runs.
     let bob = setting.world.principal("bob", &["USAGE"]).await;
     let session = bob.session().await;
-    let told = setting.run(&bob, &session, "unconfigured.py").await;
-    assert_eq!(told["status"], "succeeded", "{told:#}");
+    let response = setting.run(&bob, &session, "unconfigured.py").await;
+    assert_eq!(response["status"], "succeeded", "{response:#}");
     assert_eq!(
-        told["value"],
+        response["value"],
         json!({
             "variables": [],
             "openai": "OpenAI is not configured for this deployment",
@@ -252,10 +251,10 @@ async fn clients_of_model_providers_are_ready_and_their_keys_arrive_at_the_provi
 async fn common_clients_reach_what_is_open_as_they_are_and_are_told_at_once_what_is_not() {
     let setting = Setting::new().await;
     let session = session(&setting.world.owner, "clients", json!(["machine", "sites"])).await;
-    let told = setting.value_of(&session, "ordinary.py").await;
-    let told = told.as_object().unwrap();
-    assert_eq!(told.len(), 10);
-    for (way, outcome) in told {
+    let response = setting.value_of(&session, "ordinary.py").await;
+    let response = response.as_object().unwrap();
+    assert_eq!(response.len(), 10);
+    for (way, outcome) in response {
         let expected = match way.as_str() {
             "of_boto3" => json!(["report.csv"]),
             "of_git" => json!("cloned"),
@@ -306,10 +305,10 @@ async fn hosts_that_lie_hang_or_send_elsewhere_end_in_clear_errors_and_get_no_cr
     setting.header_secret("shop.test").await;
     setting.header_secret("lapsed.test").await;
     let session = session(&setting.world.owner, "clients", json!(["machine", "sites"])).await;
-    let told = setting.value_of(&session, "troubles.py").await;
+    let response = setting.value_of(&session, "troubles.py").await;
     for client in ["with_requests", "with_httpx"] {
         let outcome = |name: &str| {
-            let outcome = &told[format!("{name}, {client}")];
+            let outcome = &response[format!("{name}, {client}")];
             assert!(outcome["seconds"].as_f64().unwrap() < 4.0, "{name}: {outcome}");
             outcome
         };
@@ -346,10 +345,10 @@ async fn hosts_that_lie_hang_or_send_elsewhere_end_in_clear_errors_and_get_no_cr
     let journal = setting.journal.lock().unwrap();
     let at: Vec<&str> = journal.iter().filter(|it| it.has(SHOP)).map(|it| it.host).collect();
     assert!(at.iter().all(|host| *host == "shop.test"), "{at:?}");
-    assert!(!told.to_string().contains(SHOP));
+    assert!(!response.to_string().contains(SHOP));
 }
 
-/// Somebody who may call the tool, and acts with this token if there is one.
+/// A principal who may call the tool, and acts with this token if there is one.
 async fn caller(
     setting: &Setting,
     name: &str,
@@ -377,7 +376,7 @@ async fn caller(
 
 // proves C-116 to C-121
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_the_platform_needs_no_arguments_and_acts_as_whoever_calls() {
+async fn a_client_of_the_platform_needs_no_arguments_and_acts_as_the_caller() {
     let setting = Setting::new().await;
     let code = std::fs::read_to_string(here().join("assets.py")).unwrap();
     let tool = json!({"type": "runPythonCode", "name": "assets", "description": "Lists assets.",
@@ -425,7 +424,7 @@ async fn a_client_of_the_platform_needs_no_arguments_and_acts_as_whoever_calls()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_function_that_asks_for_a_client_is_given_one_that_acts_as_whoever_calls() {
+async fn a_function_with_a_client_argument_gets_one_that_acts_as_the_caller() {
     let setting = Setting::with(&["--environment", "atlas"]).await;
     let owner = &setting.world.owner;
     setting.client_secret(owner, "cognite", "cdf-token-of-ann", "cognite.test").await;

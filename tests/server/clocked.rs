@@ -1,5 +1,5 @@
-//! What ends by itself: keys, questions, sessions, records and bounds on requests. The server is in this process
-//! and is handed a clock that goes on only when a test says so.
+//! Expiry of keys, approvals, sessions, records and rate limits. The server runs in this process with a manual
+//! clock.
 
 use crate::approvals::{approval_of, asking_tool_of, settled};
 use crate::harness::{self, wait};
@@ -75,7 +75,7 @@ async fn a_key_ends_when_its_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_that_nobody_answers_is_over_and_so_is_its_call() {
+async fn an_undecided_approval_expires_and_ends_its_call() {
     let server = ClockedServer::start().await;
     let tool = asking_tool_of(&server.owner, "asks").await;
     let agent = server.owner.principal("agent", &["USAGE"]).await;
@@ -90,8 +90,8 @@ async fn a_question_that_nobody_answers_is_over_and_so_is_its_call() {
     assert_eq!(server.owner.call("POST", &approval_of(&early), allow()).await.0, 200);
     assert_eq!(settled(&agent, &early).await["status"], "succeeded");
     server.clock.advance(SECOND);
-    let refused = server.owner.refused("POST", &approval_of(&late), allow()).await;
-    assert_eq!(refused, (410, "approval.expired".into()));
+    let error = server.owner.refused("POST", &approval_of(&late), allow()).await;
+    assert_eq!(error, (410, "approval.expired".into()));
     // The server looks for such questions every half minute.
     server.clock.advance(60 * SECOND);
     let ended = settled(&agent, &late).await;
@@ -104,7 +104,7 @@ async fn a_question_that_nobody_answers_is_over_and_so_is_its_call() {
 
 // proves U-054
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_nobody_uses_is_closed_when_it_said_it_would_be() {
+async fn an_idle_session_is_closed_when_its_record_says() {
     let server = ClockedServer::start().await;
     let session = server.owner.post("/v1/sessions", json!({"idle_seconds": 1800})).await;
     assert!(session["expires_at"].is_string());

@@ -1,5 +1,4 @@
-//! `kill -9` at any moment: nothing that was acknowledged is lost, nothing runs twice, nothing is
-//! left behind.
+//! `kill -9` at any moment: nothing that was acknowledged is lost, nothing runs twice, no process or file remains.
 
 use crate::harness::{self, wait, wait_blocking};
 use crate::test_server::World;
@@ -38,8 +37,8 @@ async fn work(world: &World, round: usize) -> Vec<Value> {
 /// A client that was not answered sends its request again, and gets what became of the first.
 async fn send_again(world: &World, round: usize, answered: usize) {
     for number in answered.saturating_sub(1)..=answered {
-        let (status, told) = send(world, round, number).await.unwrap();
-        assert!(status == 200 || told["code"] == "idempotency.conflict", "{status} {told}");
+        let (status, response) = send(world, round, number).await.unwrap();
+        assert!(status == 200 || response["code"] == "idempotency.conflict", "{status} {response}");
     }
 }
 
@@ -253,8 +252,8 @@ async fn t124_a_stop_waits_once_and_its_clients_are_answered_meanwhile() {
     let (client, began) = (world.api(&world.owner.key), Instant::now());
     let stopping = tokio::spawn(async move { (world.stop().await, world) });
     let is_draining = async || {
-        let (status, told) = client.call("GET", "/readyz", None).await;
-        let is_draining = told["status"] == "draining";
+        let (status, response) = client.call("GET", "/readyz", None).await;
+        let is_draining = response["status"] == "draining";
         assert!(!is_draining || status == 503, "{status}");
         is_draining
     };

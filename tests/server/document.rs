@@ -37,7 +37,7 @@ pub(crate) struct Request {
 /// Ids by the names of their types, such as `ToolId`; other things by the names of parameters.
 pub(crate) type Things = BTreeMap<&'static str, String>;
 
-/// What is put where an id is wanted. All are `own`, but the one at `slot` is somebody else's.
+/// What is put where an id is wanted. All are `own`, but the one at `slot` is another principal's.
 pub(crate) struct Fill<'a> {
     own: &'a Things,
     foreign: Option<(&'a Things, usize)>,

@@ -1,4 +1,4 @@
-//! Documents that people bring, how they get into sandboxes, and how long they stay.
+//! Documents: upload, use in sandboxes, and retention.
 
 use crate::harness::wait;
 use crate::test_server::{Api, World, printed};
@@ -39,8 +39,8 @@ async fn documents_are_kept_and_only_those_that_were_named_are_in_the_sandbox() 
     world.owner.delete(&path).await;
     assert_eq!(world.owner.refused("GET", &path, None).await.0, 404);
     let gone = Some(json!({"code": "1", "files": [{"document_id": sales["id"]}]}));
-    let refused = world.owner.refused("POST", "/v1/execute", gone).await;
-    assert_eq!(refused, (404, "object.not_found".into()));
+    let error = world.owner.refused("POST", "/v1/execute", gone).await;
+    assert_eq!(error, (404, "object.not_found".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +67,7 @@ async fn files_come_in_as_text_base64_and_documents_and_equal_names_stay_apart()
     }
 }
 
-/// A web server that answers everybody with the same file.
+/// A web server that returns the same file for every request.
 fn file_server() -> (u16, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -101,12 +101,12 @@ async fn a_url_is_fetched_by_the_server_where_it_is_allowed_and_nowhere_else() {
         format!("http://localhost:{port}/"),
         "file:///etc/passwd".into(),
     ] {
-        let refused =
+        let error =
             world.owner.refused("POST", "/v1/documents", Some(json!({"urls": [url]}))).await;
-        assert_eq!(refused, (422, "file.fetch_failed".into()), "{url}");
+        assert_eq!(error, (422, "file.fetch_failed".into()), "{url}");
         let in_run = Some(json!({"code": "1", "files": [{"url": url}]}));
-        let refused = world.owner.refused("POST", "/v1/execute", in_run).await;
-        assert_eq!(refused, (422, "file.fetch_failed".into()), "{url}");
+        let error = world.owner.refused("POST", "/v1/execute", in_run).await;
+        assert_eq!(error, (422, "file.fetch_failed".into()), "{url}");
     }
     assert!(other.accept().is_err(), "nobody came");
 }
@@ -136,7 +136,7 @@ async fn what_is_too_large_is_refused_and_leaves_nothing() {
 
 // proves U-006, U-011
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_uses_the_documents_or_sessions_of_another() {
+async fn documents_and_sessions_of_another_principal_cannot_be_used() {
     let world = World::start().await;
     let (_, kept) = upload(&world.owner, &[("mine.txt", b"secret")]).await;
     let other = world.principal("other", &["USAGE"]).await;
@@ -147,8 +147,8 @@ async fn nobody_uses_the_documents_or_sessions_of_another() {
     );
     let session = world.owner.session().await;
     let path = format!("/v1/sessions/{session}/execute");
-    let refused = other.refused("POST", &path, Some(json!({"code": "1"}))).await;
-    assert_eq!(refused, (404, "session.not_found".into()));
+    let error = other.refused("POST", &path, Some(json!({"code": "1"}))).await;
+    assert_eq!(error, (404, "session.not_found".into()));
     assert_eq!(other.execute("1").await["value"], 1);
     let record = world.owner.execute("2").await;
     let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
@@ -157,7 +157,7 @@ async fn nobody_uses_the_documents_or_sessions_of_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_document_is_deleted_whole_although_nobody_waits_until_it_is() {
+async fn a_document_is_deleted_whole_although_the_client_disconnects() {
     let world = World::start().await;
     let names: Vec<String> = (0..20).map(|number| format!("{number}.txt")).collect();
     let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"x"[..])).collect();

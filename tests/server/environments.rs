@@ -1,4 +1,4 @@
-//! Environments that the operator of a server adds, and everybody uses by their names.
+//! Environments that the operator adds to a server, and all principals use by name.
 
 use crate::harness::{self, wait};
 use crate::test_server::{Api, World};
@@ -52,7 +52,7 @@ async fn an_environment_is_added_and_used_by_its_name_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_operator_changes_environments_and_everybody_sees_them() {
+async fn only_the_operator_changes_environments_and_all_principals_see_them() {
     let world = World::with_own_environments().await;
     let ann = world.principal("ann", &["USAGE"]).await;
     assert_eq!(put(&ann, "").await.0, 403);
@@ -65,11 +65,11 @@ async fn only_the_operator_changes_environments_and_everybody_sees_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_built_is_told_by_line_and_the_old_one_serves() {
+async fn a_failed_build_is_reported_by_line_and_the_old_one_stays_in_use() {
     let world = World::with_own_environments().await;
     let owner = &world.owner;
     put(owner, "six==1.16.0").await;
-    for (body, told) in [
+    for (body, expected) in [
         (json!({"requirements": "six\nno-such-package-of-belljar"}), "line 2"),
         (json!({"requirements": "six\n-r /etc/passwd"}), "line 2"),
         (json!({"requirements": "six @ https://127.0.0.1/six.whl"}), "line 1"),
@@ -85,7 +85,7 @@ async fn what_cannot_be_built_is_told_by_line_and_the_old_one_serves() {
     ] {
         let (status, problem) = owner.call("PUT", MINE, Some(body.clone())).await;
         let detail = problem["detail"].as_str().unwrap();
-        assert!((400..=503).contains(&status) && detail.contains(told), "{body}: {problem}");
+        assert!((400..=503).contains(&status) && detail.contains(expected), "{body}: {problem}");
         assert_eq!(version(owner).await, "1.16.0", "{body}");
     }
     let shown = owner.get(MINE).await;
@@ -153,13 +153,13 @@ async fn a_definition_that_has_become_one_that_does_not_start_is_told() {
     put(owner, "six==1.16.0").await;
     preload(&world, "not_there");
     let status_once_told = async |wanted: bool| {
-        let told = async || {
+        let status = async || {
             assert_eq!(version(owner).await, "1.16.0");
             let shown = owner.get(MINE).await;
             let message = shown["error"]["message"].as_str().unwrap_or_default();
             (message.contains("not_there") == wanted).then(|| shown["status"].clone())
         };
-        wait::until_some(&format!("it is told: {wanted}"), told).await
+        wait::until_some(&format!("it is told: {wanted}"), status).await
     };
     assert_eq!(status_once_told(true).await, "ready");
     preload(&world, "six");
@@ -170,7 +170,7 @@ async fn a_definition_that_has_become_one_that_does_not_start_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_does_not_wait_asks_again() {
+async fn a_build_in_progress_can_be_polled() {
     let world = World::with_own_environments().await;
     let begun = begin(&world.owner, "six==1.16.0").await;
     assert!(begun["progress"].is_string(), "{begun}");

@@ -5,7 +5,7 @@ use crate::test_server::{World, events, printed};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinSet;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,28 +33,27 @@ async fn a_stream_tells_everything_in_order_and_can_be_taken_up_again() {
         .send()
         .await
         .unwrap();
-    let told = events(response).await;
-    let names: Vec<&str> = told.iter().map(|(_, name, _)| name.as_str()).collect();
+    let received = events(response).await;
+    let names: Vec<&str> = received.iter().map(|(_, name, _)| name.as_str()).collect();
     assert_eq!(names, ["status", "output", "output", "result", "file", "end"]);
-    let numbers: Vec<u64> = told.iter().map(|(number, ..)| *number).collect();
+    let numbers: Vec<u64> = received.iter().map(|(number, ..)| *number).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
-    assert_eq!(told[5].2["status"], "succeeded");
-    // Whoever hears of a file can have it.
-    let file = world.owner.request(Method::GET, told[4].2["url"].as_str().unwrap());
+    assert_eq!(received[5].2["status"], "succeeded");
+    // A listener can load the file of an event.
+    let file = world.owner.request(Method::GET, received[4].2["url"].as_str().unwrap());
     assert_eq!(file.send().await.unwrap().text().await.unwrap(), "1");
 
     let id = world.owner.get("/v1/executions").await["items"][0]["id"].clone();
     let path = format!("/v1/executions/{}/events", id.as_str().unwrap());
     let all = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
-    assert_eq!(all, told);
+    assert_eq!(all, received);
     let rest = world.owner.request(Method::GET, &path).header("last-event-id", "4");
-    assert_eq!(events(rest.send().await.unwrap()).await, told[4..]);
+    assert_eq!(events(rest.send().await.unwrap()).await, received[4..]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_asynchronous_run_is_answered_at_once_and_followed_later() {
     let world = World::start().await;
-    let began = Instant::now();
     let response = world
         .owner
         .request(Method::POST, "/v1/execute")
@@ -64,36 +63,38 @@ async fn an_asynchronous_run_is_answered_at_once_and_followed_later() {
         .send()
         .await
         .unwrap();
-    assert!(began.elapsed() < Duration::from_millis(1200));
+    // The record below is of a run that has not ended.
     assert_eq!(response.status(), 202);
     let place = response.headers()["location"].to_str().unwrap().to_owned();
     let record: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     assert_eq!(record["status"], "running");
     let stream = world.owner.request(Method::GET, &format!("{place}/events")).send().await.unwrap();
-    let told = events(stream).await;
-    assert_eq!(told.last().unwrap().2["status"], "succeeded");
+    let received = events(stream).await;
+    assert_eq!(received.last().unwrap().2["status"], "succeeded");
     assert_eq!(printed(&world.owner.get(&place).await), "done\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t60_whoever_goes_away_frees_the_place_and_cancel_works_too() {
+async fn t60_a_disconnect_or_a_cancel_frees_the_sandbox() {
     let world = World::with(&["--sandboxes", "1", "--queue", "0"]).await;
-    let gone = world
-        .owner
-        .request(Method::POST, "/v1/execute")
-        .header("content-type", "application/json")
-        .timeout(Duration::from_millis(700))
-        .body(json!({"code": "import time\ntime.sleep(60)"}).to_string())
-        .send()
-        .await;
-    assert!(gone.is_err(), "the client went away");
+    let slow = json!({"code": "import time\ntime.sleep(60)"});
+    let leaving = tokio::spawn({
+        let (api, slow) = (world.owner.clone(), slow.clone());
+        async move { api.call("POST", "/v1/execute", Some(slow)).await }
+    });
+    let running = async || {
+        let listed = world.owner.get("/v1/executions?status=running").await;
+        !listed["items"].as_array().unwrap().is_empty()
+    };
+    wait::until("it runs", running).await;
+    leaving.abort();
     place_is_free(&world).await;
     let running = world
         .owner
         .request(Method::POST, "/v1/execute")
         .header("prefer", "respond-async")
         .header("content-type", "application/json")
-        .body(json!({"code": "import time\ntime.sleep(60)"}).to_string())
+        .body(slow.to_string())
         .send()
         .await
         .unwrap();
@@ -171,8 +172,8 @@ async fn charts_and_files_can_be_had_after_the_sandbox_is_gone() {
     }
     assert_ne!(contents["plot_0.png"], contents["plot_2.png"]);
     let stranger = world.api("");
-    let refused = stranger.refused("GET", files[0]["url"].as_str().unwrap(), None).await;
-    assert_eq!(refused, (401, "auth.missing".into()));
+    let error = stranger.refused("GET", files[0]["url"].as_str().unwrap(), None).await;
+    assert_eq!(error, (401, "auth.missing".into()));
 }
 
 /// Of the files of a record, those that were kept.
@@ -206,22 +207,22 @@ async fn many_who_leave_files_at_once_keep_no_more_than_the_workspace_may() {
 async fn of_files_that_cannot_all_be_kept_no_bytes_are_left() {
     let world = World::start().await;
     // Some of the directories in which bytes are kept cannot be made.
-    for shelf in 0..16 {
-        let path = world.data.path().join(format!("db/files/{:02x}", shelf * 16));
+    for number in 0..16 {
+        let path = world.data.path().join(format!("db/files/{:02x}", number * 16));
         std::fs::write(path, "").unwrap();
     }
     let code = "for n in range(60): open(f'{n}.txt', 'w').write('x')";
     let (mut refused, mut files) = (0, 0);
     for _ in 0..5 {
-        let (status, told) =
+        let (status, response) =
             world.owner.call("POST", "/v1/execute", Some(json!({"code": code}))).await;
         match status {
-            200 => files += kept(&told),
+            200 => files += kept(&response),
             _ => {
                 assert_eq!(
-                    (status, &told["code"]),
+                    (status, &response["code"]),
                     (500, &json!("execution.interrupted")),
-                    "{told}"
+                    "{response}"
                 );
                 refused += 1;
             }

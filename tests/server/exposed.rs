@@ -1,5 +1,5 @@
-//! Secrets that are variables: for code that runs as somebody who may use them, by an integration that
-//! allows them, and taken out of what comes back.
+//! Secrets as variables: only for code that may use them, through an integration that allows them, and redacted
+//! in all output.
 
 use crate::harness::wait;
 use crate::principals::{Person, change, grant, id, on, ungrant, workspace};
@@ -7,7 +7,7 @@ use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 
 const CANARY: &str = "sk-canary-4711-0815-abcdef";
-/// Backwards, as nobody takes it out of the answer then.
+/// Backwards, so that redaction does not find it.
 const READ: &str = "import os; os.environ.get('TOKEN', 'none')[::-1]";
 
 async fn integration(owner: &Api, name: &str, secrets: Value) -> Value {
@@ -49,7 +49,7 @@ async fn a_variable_is_for_code_of_those_who_may_use_it_by_an_integration_that_a
     assert_eq!(seen(&ann, &["all"]).await, "none", "she may not use it");
     let usage = grant(owner, &ann.id, "USAGE", &on("secret", &token)).await;
     assert_eq!(seen(&ann, &["all"]).await, CANARY);
-    // Her own goes before it, and is nobody else's.
+    // Her own has precedence, for her alone.
     secret(&ann, "of-ann-alone", "caller").await;
     assert_eq!(seen(&ann, &["all"]).await, "of-ann-alone");
     assert_eq!(seen(owner, &["all"]).await, CANARY);
@@ -101,15 +101,15 @@ async fn an_explanation_names_what_code_could_read() {
         tool_resources:\n  code_execution:\n    external_access_integrations: [all]\n";
     let agent = json!({"name": "a", "specification": specification});
     let agent = id(&owner.post("/v1/agents", agent).await);
-    let told = owner.get(&format!("/v1/explain?agent={agent}")).await;
-    assert_eq!(told["secrets"], json!(["TOKEN"]), "{told}");
+    let explanation = owner.get(&format!("/v1/explain?agent={agent}")).await;
+    assert_eq!(explanation["secrets"], json!(["TOKEN"]), "{explanation}");
     let variables = json!([{"name": "OWN", "value": "of-the-tool"}]);
     let tool = json!({"name": "t", "tool_type": "code_runner", "configuration":
         {"code": "def run(input):\n    return 1\n", "env_variables": variables}});
     let tool = id(&owner.post("/v1/tools", tool).await);
-    let told = owner.get(&format!("/v1/explain?tool={tool}")).await;
-    assert_eq!(told["secrets"], json!(["OWN"]), "{told}");
-    assert!(!told.to_string().contains(CANARY));
+    let explanation = owner.get(&format!("/v1/explain?tool={tool}")).await;
+    assert_eq!(explanation["secrets"], json!(["OWN"]), "{explanation}");
+    assert!(!explanation.to_string().contains(CANARY));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,10 +132,10 @@ async fn an_explanation_names_each_host_once_and_what_it_names_stays() {
         tool_resources:\n  code_execution:\n    external_access_integrations: [i]\n";
     let agent = json!({"name": "a", "specification": specification});
     let agent = format!("/v1/explain?agent={}", id(&owner.post("/v1/agents", agent).await));
-    let told = owner.get(&agent).await;
+    let agent_record = owner.get(&agent).await;
     let hosts = json!(["github.com", "one.test", "two.test", "https://api.openai.com:443"]);
-    assert_eq!(told["network"], hosts, "{told}");
-    assert_eq!((&told["secrets"], &told["notes"]), (&json!(["TOKEN"]), &json!([])));
+    assert_eq!(agent_record["network"], hosts, "{agent_record}");
+    assert_eq!((&agent_record["secrets"], &agent_record["notes"]), (&json!(["TOKEN"]), &json!([])));
     let used = owner.refused("DELETE", &format!("/v1/secrets/{token}"), None).await;
     assert_eq!(used, (409, "object.in_use".to_owned()));
 }
@@ -150,7 +150,8 @@ async fn an_integration_allows_secrets_that_are_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_keeps_the_secrets_of_its_owner_whoever_resets_it_and_nobody_else_uses_them() {
+async fn a_session_keeps_the_secrets_of_its_owner_after_a_reset_and_no_other_principal_can_use_them()
+ {
     let world = World::start().await;
     let (owner, ann) = (&world.owner, Person::new(&world, "ann").await);
     grant(owner, &ann.id, "USAGE", &workspace(owner).await).await;
@@ -167,8 +168,8 @@ async fn a_session_keeps_the_secrets_of_its_owner_whoever_resets_it_and_nobody_e
     ann.post(&format!("/v1/sessions/{session}/reset"), json!({})).await;
     assert_eq!(backwards(&ann.run(&session, READ).await["value"]), "of-ann-alone");
     let path = format!("/v1/sessions/{session}/execute");
-    let refused = owner.refused("POST", &path, Some(json!({"code": READ}))).await;
-    assert_eq!(refused, (403, "grant.missing".to_owned()));
+    let error = owner.refused("POST", &path, Some(json!({"code": READ}))).await;
+    assert_eq!(error, (403, "grant.missing".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,14 +186,14 @@ async fn a_secret_that_a_session_can_read_and_may_not_any_more_stops_it_until_it
     assert_eq!(backwards(&ann.run(&session, READ).await["value"]), CANARY);
     ungrant(owner, &usage).await;
     let path = format!("/v1/sessions/{session}/execute");
-    let refused = ann.refused("POST", &path, Some(json!({"code": READ}))).await;
-    assert_eq!(refused.1, "session.lost");
+    let error = ann.refused("POST", &path, Some(json!({"code": READ}))).await;
+    assert_eq!(error.1, "session.lost");
     ann.post(&format!("/v1/sessions/{session}/reset"), json!({})).await;
     assert_eq!(backwards(&ann.run(&session, READ).await["value"]), "none");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_makes_a_secret_opens_no_host_to_others() {
+async fn the_author_of_a_secret_opens_no_host_to_others() {
     let world = World::start().await;
     let (owner, maker) = (&world.owner, Person::new(&world, "maker").await);
     for privilege in ["USAGE", "MODIFY"] {
@@ -201,11 +202,11 @@ async fn whoever_makes_a_secret_opens_no_host_to_others() {
     let header = json!({"header": {"host": "collect.example", "name": "X-Key", "env": "COLLECT"}});
     let new = json!({"name": "collect", "value": "some-key-of-theirs", "inject": header});
     maker.post("/v1/secrets", new).await;
-    let told = "import os\n'COLLECT' in os.environ, 'HTTPS_PROXY' in os.environ";
-    assert_eq!(maker.execute(told).await["value"], json!([true, true]), "their own code has it");
-    assert_eq!(owner.execute(told).await["value"], json!([false, false]));
+    let code = "import os\n'COLLECT' in os.environ, 'HTTPS_PROXY' in os.environ";
+    assert_eq!(maker.execute(code).await["value"], json!([true, true]), "their own code has it");
+    assert_eq!(owner.execute(code).await["value"], json!([false, false]));
     integration(owner, "named", json!(["collect"])).await;
-    let run = json!({"code": told, "integrations": ["named"]});
+    let run = json!({"code": code, "integrations": ["named"]});
     assert_eq!(
         owner.post("/v1/execute", run).await["value"],
         json!([true, true]),
@@ -227,7 +228,7 @@ async fn guesses_of_a_credential_come_back_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_somebodys_own_is_not_told_to_the_author_of_what_they_call() {
+async fn secrets_of_a_caller_do_not_reach_the_author_of_the_tool_that_they_call() {
     let world = World::start().await;
     let (owner, ann) = (&world.owner, Person::new(&world, "ann").await);
     grant(owner, &ann.id, "USAGE", &workspace(owner).await).await;

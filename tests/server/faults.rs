@@ -1,5 +1,5 @@
-//! When the machine gives out: no room on the disk, no descriptors left. Refusals have names, the
-//! server stays, and goes on when there is room again.
+//! Faults of the machine: a full disk, no free descriptors. Requests get named errors, the server stays up, and
+//! continues when there is space again.
 
 use crate::harness::{self, wait};
 use crate::raw;
@@ -57,13 +57,14 @@ async fn upload(api: &Api, bytes: usize) -> (u16, Value) {
     (status, serde_json::from_slice(&sent.bytes().await.unwrap()).unwrap_or_default())
 }
 
-fn typed(told: &(u16, Value)) -> &str {
-    told.1["code"].as_str().unwrap_or_else(|| panic!("{told:?}"))
+fn error_code(response: &(u16, Value)) -> &str {
+    response.1["code"].as_str().unwrap_or_else(|| panic!("{response:?}"))
 }
 
-/// It did not run and may be sent again, or it ran and what came of it is lost.
-fn is_full(told: &(u16, Value)) -> bool {
-    matches!((told.0, typed(told)), (503, "database.unavailable") | (500, "execution.interrupted"))
+/// It did not run and may be sent again, or it ran and its result is lost.
+fn is_full(response: &(u16, Value)) -> bool {
+    let seen = (response.0, error_code(response));
+    matches!(seen, (503, "database.unavailable") | (500, "execution.interrupted"))
 }
 
 fn no_panic(world: &World) {
@@ -80,22 +81,22 @@ async fn t63_a_full_disk_is_said_and_forgotten_when_there_is_room() {
     let filler = disk.fill(64);
     // Its connection is closed, since not all of it was heard.
     let large = upload(&world.api(&world.owner.key), 4 * 1024 * 1024).await;
-    assert_eq!((large.0, typed(&large)), (503, "database.unavailable"), "{large:?}");
+    assert_eq!((large.0, error_code(&large)), (503, "database.unavailable"), "{large:?}");
     // With little room some are kept; in the end none.
     let (mut refused, mut files) = (0, 0);
     let code = format!("open('small', 'w').write('x')\nprint('{}')", "x".repeat(20_000));
     for _ in 0..20 {
-        let told = world.owner.call("POST", "/v1/execute", Some(json!({"code": code}))).await;
-        if told.0 == 200 {
+        let response = world.owner.call("POST", "/v1/execute", Some(json!({"code": code}))).await;
+        if response.0 == 200 {
             files += 1;
         } else {
-            assert!(is_full(&told), "{told:?}");
+            assert!(is_full(&response), "{response:?}");
             refused += 1;
         }
     }
     assert!(refused > 0, "the disk was not full");
     let session = world.owner.call("POST", "/v1/sessions", Some(json!({}))).await;
-    assert!(session.0 == 201 || typed(&session) == "database.unavailable", "{session:?}");
+    assert!(session.0 == 201 || error_code(&session) == "database.unavailable", "{session:?}");
     assert_eq!(world.owner.get("/healthz").await["status"], "ok");
     world.owner.get("/v1/executions").await;
 
@@ -126,17 +127,17 @@ async fn t63_what_ran_on_a_full_disk_does_not_ask_to_be_sent_again() {
     let filler = disk.fill(64);
     let (mut ran, mut lost) = (0, 0);
     for _ in 0..20 {
-        let told = count("n += 1").await;
-        match told.0 {
+        let response = count("n += 1").await;
+        match response.0 {
             200 => ran += 1,
             500 => lost += 1,
-            _ => assert!(is_full(&told), "{told:?}"),
+            _ => assert!(is_full(&response), "{response:?}"),
         }
     }
     assert!(ran + lost < 20, "the disk was not full");
     fs::remove_file(filler).unwrap();
-    let told = world.owner.call("POST", &path, Some(json!({"code": "n"}))).await;
-    assert_eq!((told.0, &told.1["value"]), (200, &json!(ran + lost)), "{told:?}");
+    let response = world.owner.call("POST", &path, Some(json!({"code": "n"}))).await;
+    assert_eq!((response.0, &response.1["value"]), (200, &json!(ran + lost)), "{response:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,7 +152,7 @@ async fn t63_a_conversation_goes_on_when_its_end_found_no_room() {
     let change = || Some(json!({"name": "n".repeat(100)}));
     while world.owner.call("PATCH", &path, change()).await.0 == 200 {}
     let closed = world.owner.call("DELETE", &path, None).await;
-    assert_eq!((closed.0, typed(&closed)), (503, "database.unavailable"), "{closed:?}");
+    assert_eq!((closed.0, error_code(&closed)), (503, "database.unavailable"), "{closed:?}");
     fs::remove_file(filler).unwrap();
     let (status, second) = world.owner.call("POST", "/v1/sessions", Some(chat)).await;
     assert_eq!((status, &second["status"]), (201, &json!("ready")), "{second}");
@@ -191,10 +192,10 @@ async fn t63_records_that_cannot_be_written_are_said_at_the_start() {
         .env("BELLJAR_RECORDS", disk.path())
         .output()
         .unwrap();
-    let told = harness::stderr(&refused);
-    assert_eq!(refused.status.code(), Some(125), "{told}");
-    assert!(told.contains("Read-only file system"), "{told}");
-    assert!(!told.contains("panicked"), "{told}");
+    let text = harness::stderr(&refused);
+    assert_eq!(refused.status.code(), Some(125), "{text}");
+    assert!(text.contains("Read-only file system"), "{text}");
+    assert!(!text.contains("panicked"), "{text}");
 }
 
 #[test]
@@ -228,17 +229,17 @@ async fn t63_without_descriptors_requests_are_refused_and_later_served() {
     let few = Rlimit { current: Some(3), ..usual };
     rustix::process::prlimit(Some(pid), Resource::Nofile, few).unwrap();
     // Sandboxes that wait need none; there are no more than these.
-    let mut told = (200, serde_json::Value::Null);
+    let mut response = (200, serde_json::Value::Null);
     for _ in 0..WAITING_MAX {
-        told = kept.post("/v1/execute", json, "{\"code\": \"1\"}").await;
-        if told.0 != 200 {
+        response = kept.post("/v1/execute", json, "{\"code\": \"1\"}").await;
+        if response.0 != 200 {
             break;
         }
     }
-    assert!([429, 503].contains(&told.0), "there were descriptors left: {told:?}");
-    typed(&told);
+    assert!([429, 503].contains(&response.0), "there were descriptors left: {response:?}");
+    error_code(&response);
     let document = kept.post("/v1/documents", FORM, FILE).await;
-    assert!(document.0 == 201 || typed(&document) == "database.unavailable", "{document:?}");
+    assert!(document.0 == 201 || error_code(&document) == "database.unavailable", "{document:?}");
     rustix::process::prlimit(Some(pid), Resource::Nofile, usual).unwrap();
     let serves = async || kept.post("/v1/execute", json, "{\"code\": \"1\"}").await.0 == 200;
     wait::within(Duration::from_secs(10), "it serves again", serves).await;
@@ -259,11 +260,11 @@ async fn t123_a_server_that_cannot_keep_anything_lives_and_is_not_ready() {
     let world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
     let nobody = world.api("");
     let ready = async |wanted: u16| {
-        let told = async || {
-            let told = nobody.call("GET", "/readyz", None).await;
-            (told.0 == wanted).then_some(told.1)
+        let readiness = async || {
+            let readiness = nobody.call("GET", "/readyz", None).await;
+            (readiness.0 == wanted).then_some(readiness.1)
         };
-        wait::until_some(&format!("/readyz answers {wanted}"), told).await
+        wait::until_some(&format!("/readyz answers {wanted}"), readiness).await
     };
     let all = json!({"status": "ready", "database": "ok", "disk": "ok", "sandboxes": "ok"});
     assert_eq!(ready(200).await, all);

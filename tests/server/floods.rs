@@ -1,4 +1,5 @@
-//! Clients that send too much, too many or never enough: they are refused with a reason, and nobody else waits.
+//! Floods of requests: clients that send too much, too many or never enough are refused with a reason, and delay
+//! no other client.
 
 use crate::harness::wait;
 use crate::raw::{Answer, Kept, authority, connect, frame, request, send};
@@ -76,7 +77,7 @@ async fn t108_a_key_without_a_grant_is_refused_before_its_body_is_read() {
         "{answer}"
     );
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
-    // What is small is answered by what it asks for, and whoever has a grant may send more.
+    // A small body is handled as a request, and a principal with a grant may send more.
     let small = nobody.refused("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
     assert_eq!(small, (403, "grant.missing".to_owned()));
     let code = format!("len('{}')", "x".repeat(MIB));
@@ -120,7 +121,7 @@ async fn t108_bodies_of_one_key_that_never_end_are_bounded_and_other_keys_have_r
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t108_bodies_of_many_values_are_refused_and_nobody_waits_for_them() {
+async fn t108_bodies_of_many_values_are_refused_and_delay_no_other_request() {
     let world = World::start().await;
     let body = format!("{{\"code\": \"1\", \"arguments\": [{}[]]}}", "[],".repeat(2_700_000));
     let mut sending = tokio::task::JoinSet::new();
@@ -190,7 +191,7 @@ async fn t113_a_refusal_leaves_the_connection_open_or_says_that_it_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t114_silent_connections_give_way_to_new_clients() {
+async fn t114_idle_connections_are_closed_for_new_clients() {
     // Half of so many descriptors are for connections.
     let world = World::under(&["prlimit", "--nofile=512:512"], &[]).await;
     let mut silent = Vec::new();
@@ -271,7 +272,7 @@ fn packed(host: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t116_floods_of_http2_end_their_connection_and_nobody_else_waits() {
+async fn t116_floods_of_http2_end_their_connection_and_delay_no_other_client() {
     const HEADERS: u8 = 1;
     const RESET: u8 = 3;
     const SETTINGS: u8 = 4;
@@ -305,9 +306,9 @@ async fn t116_floods_of_http2_end_their_connection_and_nobody_else_waits() {
         let sending = tokio::spawn(async move {
             // It is over when the server closes, or when it takes no more.
             let _ = tokio::time::timeout(Duration::from_secs(15), stream.write_all(&flood)).await;
-            let mut told = Vec::new();
+            let mut received = Vec::new();
             let ended =
-                tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut told));
+                tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut received));
             ended.await.is_ok()
         });
         let slowest = slowest(&world.owner).await;
@@ -320,19 +321,19 @@ async fn t116_floods_of_http2_end_their_connection_and_nobody_else_waits() {
     let mut stream = connect(world.address()).await;
     let once = [begin, frame(HEADERS, 5, 1, &packed(&host))].concat();
     stream.write_all(&once).await.unwrap();
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let began = Instant::now();
-    while !told.windows(2).any(|two| two == b"ok") {
-        assert!(began.elapsed() < SOON, "{:?}", String::from_utf8_lossy(&told));
+    while !received.windows(2).any(|two| two == b"ok") {
+        assert!(began.elapsed() < SOON, "{:?}", String::from_utf8_lossy(&received));
         let mut piece = [0; 4096];
         let size = tokio::time::timeout(SOON, stream.read(&mut piece)).await.unwrap().unwrap();
-        assert_ne!(size, 0, "{:?}", String::from_utf8_lossy(&told));
-        told.extend_from_slice(&piece[..size]);
+        assert_ne!(size, 0, "{:?}", String::from_utf8_lossy(&received));
+        received.extend_from_slice(&piece[..size]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t116_a_name_that_was_bound_anew_reaches_nothing_without_its_host() {
+async fn t116_a_rebound_dns_name_reaches_no_route_without_an_allowed_host_header() {
     let world = World::start().await;
     let key = format!("Authorization: Bearer {}", world.owner.key);
     for path in ["/mcp", "/v1/execute", "/healthz"] {

@@ -1,5 +1,5 @@
-//! Functions: deployed apart from agents, with packages, memory and time of their own, and called by
-//! people and by tools.
+//! Functions: deployed separately from agents, with their own packages, memory and time, and called by principals
+//! and by tools.
 
 use crate::harness::wait;
 use crate::principals::{FORBIDDEN, NOT_THERE, Person, id, items};
@@ -145,7 +145,7 @@ async fn a_deployment_that_fails_says_why_and_leaves_what_serves() {
 async fn nothing_is_kept_of_a_folder_that_is_not_right() {
     let world = World::start().await;
     let other = "def handle(other): ...";
-    for (files, code, told) in [
+    for (files, code, expected) in [
         (vec![("handler.py", "def handle(:")], "tool.invalid", "Failed to parse"),
         (vec![("handler.py", "x = 1")], "tool.invalid", "'handle' not found"),
         (vec![("handler.py", other)], "tool.invalid", "other"),
@@ -169,7 +169,7 @@ async fn nothing_is_kept_of_a_folder_that_is_not_right() {
             world.owner.call("POST", "/v1/functions", Some(folder("f", &files))).await;
         assert!(status == 400 || status == 422, "{files:?}: {problem}");
         assert_eq!(problem["code"], code, "{problem}");
-        assert!(problem["detail"].as_str().unwrap().contains(told), "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(expected), "{problem}");
     }
     let wrong = folder("f", &[("handler.py", "\n\ndef handle(other): ...")]);
     let (_, problem) = world.owner.call("POST", "/v1/functions", Some(wrong)).await;
@@ -241,8 +241,8 @@ async fn a_tool_calls_a_function_with_arguments_that_fit_its_schema_and_waits_so
     assert_eq!((&record["value"], &record["tool"]), (&json!("slept"), &json!("wait")), "{record}");
     assert_eq!(record["function_id"], json!(function));
     for wrong in [json!("0"), json!(61), Value::Null] {
-        let refused = owner.refused("POST", &call, Some(seconds(wrong))).await;
-        assert_eq!(refused, (400, "args.invalid".into()));
+        let error = owner.refused("POST", &call, Some(seconds(wrong))).await;
+        assert_eq!(error, (400, "args.invalid".into()));
     }
     let missing = owner.refused("POST", &call, Some(json!({}))).await;
     assert_eq!(missing, (400, "args.missing".into()));
@@ -263,7 +263,7 @@ async fn a_tool_calls_a_function_with_arguments_that_fit_its_schema_and_waits_so
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_a_tool_runs_as_needs_the_function_as_well() {
+async fn the_run_as_principal_of_a_tool_needs_the_function_as_well() {
     let world = World::start().await;
     let owner = &world.owner;
     let function = deploy(owner, "f", &[("handler.py", ECHO)]).await;
@@ -307,7 +307,7 @@ async fn what_a_person_agreed_to_is_not_what_was_deployed_since() {
     let mut tool = call_function("t", json!({"externalId": "f"}));
     tool["approval_action"] = json!("review");
     let tool = id(&owner.post("/v1/tools", tool).await);
-    // Nobody answers their own question.
+    // A requester cannot decide their own approval.
     let ann = Person::new(&world, "ann").await;
     for (kind, object) in [("tool", &tool), ("function", &function)] {
         let object = json!({"kind": kind, "id": object});
@@ -433,8 +433,8 @@ async fn what_a_workspace_says_of_packages_holds_for_functions_too() {
     let world = World::with_own_environments().await;
     let owner = &world.owner;
     let policy = async |policy: Value| {
-        let (status, told) = owner.call("PUT", "/v1/packages/policy", Some(policy)).await;
-        assert_eq!(status, 200, "{told}");
+        let (status, response) = owner.call("PUT", "/v1/packages/policy", Some(policy)).await;
+        assert_eq!(status, 200, "{response}");
     };
     let refused =
         async || owner.refused("POST", "/v1/functions", Some(folder("f", &WITH_SIX))).await.1;
@@ -457,14 +457,14 @@ async fn what_a_workspace_says_of_packages_holds_for_functions_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_function_with_packages_that_nobody_may_import_is_not_deployed() {
+async fn a_function_with_packages_that_the_policy_denies_is_not_deployed() {
     let listed = |modules: &str| format!("PYTHON_PACKAGES_WHITELIST_IMPORT={modules}");
     let world = World::under(&["env", &listed("numpy, pandas")], &[]).await;
     let body = folder("f", &WITH_SIX);
-    let (status, told) = world.owner.call("POST", "/v1/functions", Some(body)).await;
-    assert_eq!((status, &told["code"]), (403, &json!("import.denied")), "{told}");
+    let (status, response) = world.owner.call("POST", "/v1/functions", Some(body)).await;
+    assert_eq!((status, &response["code"]), (403, &json!("import.denied")), "{response}");
     let words = "importing six is not allowed by PYTHON_PACKAGES_WHITELIST_IMPORT";
-    assert!(told["detail"].as_str().unwrap().contains(words), "{told}");
+    assert!(response["detail"].as_str().unwrap().contains(words), "{response}");
 
     let world = World::under(&["env", &listed("numpy, six")], &[]).await;
     let function = deploy(&world.owner, "f", &WITH_SIX).await;

@@ -1,5 +1,5 @@
-//! Requests that a program makes up from the OpenAPI document: none may break the server, and every
-//! answer is as the document says.
+//! Requests that a fuzzer generates from the OpenAPI document: none may crash the server, and every response is
+//! as the document says.
 
 use crate::test_server::World;
 use std::path::{Path, PathBuf};

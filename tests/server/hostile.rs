@@ -1,4 +1,4 @@
-//! Requests that mean harm: from pages of other sites, and in forms that nobody should send.
+//! Hostile requests: from pages of other sites, and malformed ones.
 
 use crate::document::{Document, Fill, Operation, Request};
 use crate::principals::NOTHING;
@@ -101,10 +101,10 @@ async fn t56_pages_of_other_sites_reach_nothing() {
             let headers = with(disguise.headers.clone());
             let sent = raw::request(method, &disguise.target, &headers, &body);
             let answer = raw::send(world.address(), &sent).await;
-            let told = format!("{}: {answer:?}", String::from_utf8_lossy(&sent));
-            assert_eq!(answer.status, disguise.refused, "{told}");
-            assert_eq!(answer.code(), "request.refused", "{told}");
-            assert!(answer.body.contains(&format!("\"status\":{}", answer.status)), "{told}");
+            let context = format!("{}: {answer:?}", String::from_utf8_lossy(&sent));
+            assert_eq!(answer.status, disguise.refused, "{context}");
+            assert_eq!(answer.code(), "request.refused", "{context}");
+            assert!(answer.body.contains(&format!("\"status\":{}", answer.status)), "{context}");
             never_shared(&answer);
         }
         if method != "GET" || request.path.ends_with("/events") {
@@ -146,8 +146,8 @@ async fn t56_what_a_form_of_a_page_can_send_is_not_json() {
             let answer = sent.send().await.unwrap();
             let status = answer.status().as_u16();
             let problem: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
-            let told = format!("{} {kind:?}: {status} {problem}", operation.id);
-            assert_eq!((status, &problem["code"]), (400, &json!("args.invalid")), "{told}");
+            let context = format!("{} {kind:?}: {status} {problem}", operation.id);
+            assert_eq!((status, &problem["code"]), (400, &json!("args.invalid")), "{context}");
             tried += 1;
         }
     }
@@ -228,10 +228,10 @@ async fn t57_bodies_that_cannot_be_are_refused_and_change_nothing() {
         let path = request.path.split('?').next().unwrap();
         for (what, body, expected) in wrong_bodies() {
             let (status, problem) = send(&world, &operation, path, JSON, body).await;
-            let told = format!("{} with {what}: {status} {problem}", operation.id);
-            assert_eq!(status, expected, "{told}");
+            let context = format!("{} with {what}: {status} {problem}", operation.id);
+            assert_eq!(status, expected, "{context}");
             if expected == 400 {
-                assert!(problem["errors"][0]["path"].is_string(), "{told}");
+                assert!(problem["errors"][0]["path"].is_string(), "{context}");
             }
             tried += 1;
         }
@@ -256,15 +256,15 @@ async fn t57_every_field_is_refused_by_its_name_when_it_is_of_another_kind() {
                 let body = format!("{{\"{field}\": {value}}}");
                 let (status, problem) =
                     send(&world, &operation, path, JSON, body.clone().into()).await;
-                let told = format!("{} {body}: {status} {problem}", operation.id);
-                assert!([400, 422].contains(&status), "{told}");
-                let paths = problem["errors"].as_array().unwrap_or_else(|| panic!("{told}"));
+                let context = format!("{} {body}: {status} {problem}", operation.id);
+                assert!([400, 422].contains(&status), "{context}");
+                let paths = problem["errors"].as_array().unwrap_or_else(|| panic!("{context}"));
                 let named = |error: &Value| {
                     error["path"].as_str().is_some_and(|path| {
                         path.starts_with(&format!("/{field}")) || value == "1e999"
                     })
                 };
-                assert!(paths.iter().any(named), "{told}");
+                assert!(paths.iter().any(named), "{context}");
                 tried += 1;
             }
         }

@@ -1,9 +1,9 @@
-//! An index of packages whose authors want the server: to run their program, to fill its disk, to
-//! read its secrets. The index is a real one on loopback, and real uv asks it.
+//! A package index whose authors attack the server: to run their program, fill its disk or read its secrets.
+//! The index is a real one on loopback, and real uv uses it.
 
 use crate::harness;
 use crate::installs::{
-    agent_in, fault, programs_of, session, session_of, silent_index, world_with,
+    agent_in, error_of, programs_of, session, session_of, silent_index, world_with,
 };
 use crate::test_server::World;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ with tarfile.open(place("dyny", "dyny-1.0.tar.gz"), "w:gz") as out:
 "#;
 
 /// A directory served as an index, and environments with a cache of their own: what is unpacked too
-/// large ends the installs of everybody who shares it.
+/// large ends the installs of all sessions that share it.
 struct Index {
     directory: tempfile::TempDir,
     data: tempfile::TempDir,
@@ -125,7 +125,7 @@ async fn a_wheel_that_is_a_gigabyte_inside_or_a_crowd_of_files_is_stopped_and_go
     let (world, session) = index.session().await;
     for name in ["bomb", "many"] {
         let (_, message, _) =
-            fault(&world.owner.run(&session, &format!("%pip install {name}")).await);
+            error_of(&world.owner.run(&session, &format!("%pip install {name}")).await);
         assert!(message.contains("bytes or 50000 files"), "{name}: {message}");
         assert_eq!(index.unpacked(), 0, "{name}");
     }
@@ -150,7 +150,7 @@ async fn no_word_of_a_requirement_makes_uv_run_a_program_of_the_author() {
         let execution = world.owner.run(&session, &code).await;
         assert_ne!(execution["value"], "went through", "{wanted}: {execution}");
         let both = format!("import belljar\nbelljar.install({wanted:?}, 'dyny')");
-        fault(&world.owner.run(&session, &both).await);
+        error_of(&world.owner.run(&session, &both).await);
     }
     assert!(!index.trace().exists());
     let good =
@@ -175,9 +175,12 @@ async fn uv_is_told_nothing_of_the_server_and_dies_with_it() {
     let hangs = tokio::spawn(async move { api.run(&session, "%pip install six").await });
     assert!(harness::soon(Duration::from_secs(20), || !programs_of(&world).is_empty()));
     let uv = programs_of(&world)[0];
-    let told = std::fs::read(format!("/proc/{uv}/environ")).unwrap();
-    let told = String::from_utf8_lossy(&told);
-    assert!(told.contains("UV_DEFAULT_INDEX=") && !told.contains("do-not-tell"), "{told}");
+    let environment = std::fs::read(format!("/proc/{uv}/environ")).unwrap();
+    let environment = String::from_utf8_lossy(&environment);
+    assert!(
+        environment.contains("UV_DEFAULT_INDEX=") && !environment.contains("do-not-tell"),
+        "{environment}"
+    );
     world.kill();
     let ended = || harness::has_ended(uv);
     assert!(harness::soon(Duration::from_secs(5), ended), "uv outlives the server");

@@ -1,4 +1,4 @@
-//! Who is known, by which key, and what they may do.
+//! Principals, keys, roles and grants: who is authenticated, and what they may do.
 
 use crate::principals::{
     FORBIDDEN, ME, NOT_THERE, NOTHING, OWNER_NEEDED, Person, Problem, UNKNOWN, change, grant, id,
@@ -23,13 +23,13 @@ async fn run(who: &Api) -> Result<(), Problem> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_new_may_do_nothing_until_it_is_granted() {
+async fn a_new_principal_may_do_nothing_until_it_is_granted() {
     let world = World::start().await;
     let ann = Person::new(&world, "ann").await;
     assert_eq!(ann.get(ME).await["name"], "ann");
     let body = Some(json!({"code": "1"}));
-    let told = refused(&ann, "POST", "/v1/execute", body, FORBIDDEN).await;
-    assert!(told.contains("USAGE on the workspace"), "{told}");
+    let problem = refused(&ann, "POST", "/v1/execute", body, FORBIDDEN).await;
+    assert!(problem.contains("USAGE on the workspace"), "{problem}");
     grant(&world.owner, &ann.id, "USAGE", &workspace(&world.owner).await).await;
     assert_eq!(run(&ann).await, Ok(()));
 }
@@ -59,7 +59,7 @@ async fn a_grant_given_twice_is_one_grant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_in_a_role_has_its_grants_and_loses_them_with_it() {
+async fn a_member_of_a_role_has_its_grants_and_loses_them_with_it() {
     let world = World::start().await;
     let owner = &world.owner;
     let (runners, ann) = (role(owner, "runners").await, Person::new(&world, "ann").await);
@@ -104,7 +104,7 @@ async fn roles_are_roles_and_are_not_in_roles() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_key_is_refused_at_once_and_another_one_is_not() {
+async fn a_revoked_key_is_refused_at_once_and_another_one_is_not() {
     let world = World::start().await;
     let (ann, bob) = (Person::new(&world, "ann").await, Person::new(&world, "bob").await);
     let spare = ann.post("/v1/keys", json!({"name": "spare"})).await;
@@ -113,7 +113,7 @@ async fn a_lost_key_is_refused_at_once_and_another_one_is_not() {
     assert_eq!(with_spare.get(ME).await["name"], "ann");
     ann.delete(&spare_path).await;
     refused(&with_spare, "GET", ME, None, UNKNOWN).await;
-    // Once more is the same; somebody else's is not there.
+    // Once more is the same; another principal's is not found.
     ann.delete(&spare_path).await;
     refused(&bob, "DELETE", &ann.key_path(), None, NOT_THERE).await;
     assert_eq!(ann.get(ME).await["name"], "ann");
@@ -137,7 +137,7 @@ async fn a_role_has_no_keys_and_no_key_is_over_before_it_begins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_makes_keys_for_themselves_and_only_an_owner_for_others() {
+async fn principals_make_keys_for_themselves_and_only_an_owner_for_others() {
     let world = World::start().await;
     let (ann, bob) = (Person::new(&world, "ann").await, Person::new(&world, "bob").await);
     let for_bob = json!({"name": "k", "principal": bob.id});
@@ -174,7 +174,7 @@ async fn a_key_makes_no_key_that_can_do_more_or_lasts_longer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_key_may_ask_for_is_raised_only_by_whoever_runs_the_server() {
+async fn the_limits_of_a_key_are_raised_only_by_the_operator() {
     let world = World::with(&["--key-rate", "100", "--key-concurrency", "10"]).await;
     let made = world.owner.post("/v1/workspaces", json!({"name": "other"})).await;
     let other = world.api(made["key"]["secret"].as_str().unwrap());
@@ -271,7 +271,7 @@ async fn an_owner_changes_keys_without_being_locked_out_or_locking_others_out() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_has_keys_without_end() {
+async fn the_number_of_keys_of_a_principal_is_limited() {
     let world = World::start().await;
     let ann = Person::new(&world, "ann").await;
     let another = || ann.call("POST", "/v1/keys", Some(json!({"name": "k"})));
@@ -379,7 +379,7 @@ async fn people_are_managed_by_owners_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workspace_always_has_an_owner_who_is_somebody() {
+async fn a_workspace_always_has_an_owner_and_an_empty_role_is_none() {
     let world = World::start().await;
     let owner = &world.owner;
     let (me, here) = (owner.get(ME).await, workspace(owner).await);
@@ -427,7 +427,7 @@ async fn two_owners_who_remove_each_other_leave_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_who_has_left_leaves_no_key_and_no_session_behind() {
+async fn a_deleted_principal_leaves_no_key_and_no_session() {
     let world = World::start().await;
     let owner = &world.owner;
     let ann = Person::new(&world, "ann").await;
@@ -442,7 +442,7 @@ async fn somebody_who_has_left_leaves_no_key_and_no_session_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_is_on_something_that_is_there_and_to_somebody_who_is() {
+async fn a_grant_needs_an_existing_object_and_an_existing_principal() {
     let world = World::start().await;
     let owner = &world.owner;
     let ann = Person::new(&world, "ann").await;
@@ -526,16 +526,16 @@ async fn t126_a_key_without_grants_writes_only_so_much_into_the_audit_log() {
             0 => ("/v1/preferences", "PUT", json!({})),
             _ => ("/v1/keys", "POST", json!({"name": "k"})),
         };
-        let (status, told) = nobody.call(method, path, Some(body)).await;
+        let (status, response) = nobody.call(method, path, Some(body)).await;
         match status {
             200 | 201 => done += 1,
             429 => {
-                assert_eq!(told["code"], "rate.exceeded", "{told}");
+                assert_eq!(response["code"], "rate.exceeded", "{response}");
                 refused += 1;
             }
-            _ => panic!("{told}"),
+            _ => panic!("{response}"),
         }
-        if let Some(id) = told["id"].as_str() {
+        if let Some(id) = response["id"].as_str() {
             assert_eq!(nobody.call("DELETE", &format!("/v1/keys/{id}"), None).await.0, 204);
         }
     }

@@ -1,5 +1,5 @@
 //! Packages that code installs into the session of an agent: who may, which ones, and for how long.
-//! What is installed comes from the real index.
+//! The packages come from the real index.
 
 use crate::harness::{self, wait};
 use crate::test_server::{Api, OrdinaryUser, World, printed};
@@ -55,24 +55,24 @@ pub(crate) async fn session(world: &World) -> String {
     session_of(&world.owner, &bot).await
 }
 
-/// Code, message and hint of what went wrong.
-pub(crate) fn fault(execution: &Value) -> (String, String, String) {
+/// Code, message and hint of the error.
+pub(crate) fn error_of(execution: &Value) -> (String, String, String) {
     let error = &execution["error"];
     let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
     assert!(error.is_object(), "it did not fail: {execution}");
     (text("code"), text("message"), text("hint"))
 }
 
-/// The directory that every sandbox of the server sees.
-fn house(world: &World) -> PathBuf {
+/// The package root of the server, which every sandbox sees.
+fn package_root(world: &World) -> PathBuf {
     let held = std::fs::read_dir(format!("/proc/{}/fd", world.pid())).unwrap();
     let files = held.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
     let is_lock = |path: &PathBuf| path.parent().is_some_and(|it| it.ends_with("packages"));
     files.into_iter().find(is_lock).unwrap().with_extension("")
 }
 
-fn rooms(house: &Path) -> usize {
-    std::fs::read_dir(house).map_or(0, Iterator::count)
+fn session_directories(root: &Path) -> usize {
+    std::fs::read_dir(root).map_or(0, Iterator::count)
 }
 
 // proves S-046, S-050
@@ -83,11 +83,11 @@ async fn what_is_installed_is_there_from_the_next_statement_on_in_this_session_a
     let at_once = "%pip install six\nimport six\nsix.__name__";
     let first = world.owner.run(&session, at_once).await;
     assert_eq!((&first["error"], &first["value"]), (&json!(null), &json!("six")), "{first}");
-    let told = printed(&first);
-    assert!(told.starts_with("installed six 1."), "{told}");
+    let output = printed(&first);
+    assert!(output.starts_with("installed six 1."), "{output}");
     let warned = &first["warnings"][0];
     assert_eq!(warned["code"], "package.installed");
-    assert_eq!(warned["message"].as_str().unwrap(), told.trim());
+    assert_eq!(warned["message"].as_str().unwrap(), output.trim());
 
     let function = "import belljar\nbelljar.install('idna>=3', 'iniconfig')\nimport idna, iniconfig\n\
                     idna.encode('bücher.example').decode()";
@@ -104,17 +104,17 @@ async fn what_is_installed_is_there_from_the_next_statement_on_in_this_session_a
     let other = world.owner.post("/v1/sessions", json!({"environment": ENVIRONMENT})).await;
     let other = other["sandbox_id"].as_str().unwrap();
     let missing = world.owner.run(other, "import iniconfig").await;
-    assert_eq!(fault(&missing).0, "python.ModuleNotFoundError");
+    assert_eq!(error_of(&missing).0, "python.ModuleNotFoundError");
 
-    let house = house(&world);
-    assert_eq!(rooms(&house), 2);
+    let root = package_root(&world);
+    assert_eq!(session_directories(&root), 2);
     world.owner.post(&format!("/v1/sessions/{session}/reset"), json!({})).await;
     let gone = world.owner.run(&session, "import iniconfig").await;
-    assert_eq!(fault(&gone).0, "python.ModuleNotFoundError", "a reset takes packages along");
-    assert!(harness::soon(Duration::from_secs(5), || rooms(&house) == 0));
+    assert_eq!(error_of(&gone).0, "python.ModuleNotFoundError", "a reset takes packages along");
+    assert!(harness::soon(Duration::from_secs(5), || session_directories(&root) == 0));
     world.owner.run(&session, "%pip install iniconfig").await;
     world.owner.delete(&format!("/v1/sessions/{session}")).await;
-    assert!(harness::soon(Duration::from_secs(5), || rooms(&house) == 0));
+    assert!(harness::soon(Duration::from_secs(5), || session_directories(&root) == 0));
 
     let audit = world.owner.get("/v1/audit").await.to_string();
     assert!(audit.contains("package.install") && audit.contains("iniconfig"), "{audit}");
@@ -126,7 +126,7 @@ async fn what_is_missing_is_named_with_what_to_do() {
     let world = world().await;
     let without = agent(&world.owner, "closed", json!([])).await;
     let closed = session_of(&world.owner, &without).await;
-    let (code, message, hint) = fault(&world.owner.run(&closed, "%pip install six").await);
+    let (code, message, hint) = error_of(&world.owner.run(&closed, "%pip install six").await);
     assert_eq!(code, "package.denied");
     assert!(
         message.contains("artifact_repositories in tool_resources.code_execution"),
@@ -138,7 +138,7 @@ async fn what_is_missing_is_named_with_what_to_do() {
     let open = agent(&maker, "open", json!(["pypi"])).await;
     let session = session_of(&maker, &open).await;
     let install = "import belljar\nbelljar.install('six')";
-    let (code, message, hint) = fault(&maker.run(&session, install).await);
+    let (code, message, hint) = error_of(&maker.run(&session, install).await);
     assert_eq!(code, "package.denied");
     for named in ["SNOWFLAKE.PYPI_REPOSITORY_USER", "\"maker\"", "INSTALL on the workspace"] {
         assert!(message.contains(named), "{message}");
@@ -151,7 +151,7 @@ async fn what_is_missing_is_named_with_what_to_do() {
     let grant = world.owner.post("/v1/grants", grant).await;
     assert_eq!(maker.run(&session, install).await["error"], json!(null));
     world.owner.delete(&format!("/v1/grants/{}", grant["id"].as_str().unwrap())).await;
-    let (code, ..) = fault(&maker.run(&session, "%pip install idna").await);
+    let (code, ..) = error_of(&maker.run(&session, "%pip install idna").await);
     assert_eq!(code, "package.denied", "a right that was taken away is missed at once");
 }
 
@@ -165,7 +165,7 @@ async fn code_without_an_agent_and_an_environment_without_an_index_have_no_packa
         world.owner.run(plain, "%pip install six").await,
         world.owner.post("/v1/execute", fresh).await,
     ] {
-        let (code, message, hint) = fault(&execution);
+        let (code, message, hint) = error_of(&execution);
         assert_eq!(code, "package.denied");
         assert!(
             message.contains("artifact_repositories") && hint.contains("agent_id"),
@@ -179,7 +179,7 @@ async fn code_without_an_agent_and_an_environment_without_an_index_have_no_packa
     let bare = json!({"agent_id": bot["id"], "environment": "bare"});
     let bare = world.owner.post("/v1/sessions", bare).await;
     let bare = bare["sandbox_id"].as_str().unwrap();
-    let (code, message, _) = fault(&world.owner.run(bare, "%pip install six").await);
+    let (code, message, _) = error_of(&world.owner.run(bare, "%pip install six").await);
     assert_eq!(code, "package.denied");
     assert!(message.starts_with("packages cannot be installed in environment `bare`"), "{message}");
 }
@@ -204,7 +204,7 @@ async fn installing_opens_no_network() {
 async fn what_cannot_be_had_is_told_clearly_and_nothing_is_half_installed() {
     let world = world().await;
     let session = session(&world).await;
-    let house = house(&world);
+    let root = package_root(&world);
     for (line, code, words) in [
         ("no-such-package-1f9c2", "package.unavailable", "was not found"),
         ("six==99", "package.unavailable", "no version of six==99"),
@@ -221,12 +221,12 @@ async fn what_cannot_be_had_is_told_clearly_and_nothing_is_half_installed() {
         ("'six>>1'", "package.unavailable", "six>>1"),
     ] {
         let execution = world.owner.run(&session, &format!("%pip install {line}")).await;
-        let (told, message, hint) = fault(&execution);
-        assert_eq!(told, code, "{line}: {execution}");
+        let (found, message, hint) = error_of(&execution);
+        assert_eq!(found, code, "{line}: {execution}");
         assert!(message.contains(words), "{line}: {message}");
         assert!(!hint.is_empty() && !message.contains("/tmp/"), "{line}: {message} {hint}");
     }
-    assert_eq!(rooms(&house), 0);
+    assert_eq!(session_directories(&root), 0);
     let still = world.owner.run(&session, "%pip install six\nimport six\n1").await;
     assert_eq!(still["value"], 1, "{still}");
 }
@@ -245,17 +245,17 @@ async fn a_workspace_allows_denies_and_pins() {
     assert_eq!((status, kept), (200, expected));
     let pinned = world.owner.run(&session, "%pip install six").await;
     assert_eq!(printed(&pinned), "installed six 1.16.0\n", "{pinned}");
-    let (code, message, _) = fault(&world.owner.run(&session, "%pip install idna").await);
+    let (code, message, _) = error_of(&world.owner.run(&session, "%pip install idna").await);
     assert_eq!(code, "package.denied");
     assert_eq!(message, "package idna is not on the allow list of this workspace");
-    let (_, message, _) = fault(&world.owner.run(&session, "%pip install jinja2").await);
+    let (_, message, _) = error_of(&world.owner.run(&session, "%pip install jinja2").await);
     assert_eq!(message, "package markupsafe is not on the allow list of this workspace");
 
     set(json!({"deny": ["markupsafe"]})).await;
-    let (_, message, hint) = fault(&world.owner.run(&session, "%pip install jinja2").await);
+    let (_, message, hint) = error_of(&world.owner.run(&session, "%pip install jinja2").await);
     assert_eq!(message, "package markupsafe is denied by the package policy of this workspace");
     assert!(hint.contains("belljar package policy"), "{hint}");
-    assert_eq!(rooms(&house(&world)), 1, "only what was allowed is there");
+    assert_eq!(session_directories(&package_root(&world)), 1, "only what was allowed is there");
 
     for (policy, at) in [
         (json!({"allow": ["six>=1"]}), "/allow/0"),
@@ -268,8 +268,8 @@ async fn a_workspace_allows_denies_and_pins() {
         assert_eq!((status, &problem["errors"][0]["path"]), (400, &json!(at)), "{policy}");
     }
     let user = world.principal("user", &["USAGE"]).await;
-    let refused = user.refused("PUT", "/v1/packages/policy", Some(any)).await;
-    assert_eq!(refused, (403, "grant.missing".into()));
+    let error = user.refused("PUT", "/v1/packages/policy", Some(any)).await;
+    assert_eq!(error, (403, "grant.missing".into()));
     assert_eq!(user.get("/v1/packages/policy").await["deny"], json!(["markupsafe"]));
 }
 
@@ -289,12 +289,12 @@ async fn kept_apart(api: &Api, bot: &Value) {
     }
     let write = format!("try: open({file:?}, 'a')\nexcept OSError as error: print('refused')");
     assert_eq!(printed(&api.run(&one, &write).await), "refused\n");
-    let import = fault(&api.run(&other, "import six").await);
+    let import = error_of(&api.run(&other, "import six").await);
     assert_eq!(import.0, "python.ModuleNotFoundError");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_sees_or_lists_the_packages_of_another_session() {
+async fn packages_of_another_session_cannot_be_seen_or_listed() {
     let world = world().await;
     let bot = agent_in(&world.owner, "bot", ENVIRONMENT, json!([PYPI])).await;
     kept_apart(&world.owner, &bot).await;
@@ -362,7 +362,7 @@ async fn an_install_that_hangs_can_be_interrupted_and_the_session_goes_on() {
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     assert_eq!(world.owner.run(&session, "x").await["value"], 1, "its memory is kept");
     assert!(harness::soon(Duration::from_secs(5), || programs_of(&world).is_empty()));
-    assert_eq!(rooms(&house(&world)), 0);
+    assert_eq!(session_directories(&package_root(&world)), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -370,42 +370,43 @@ async fn a_server_that_is_killed_leaves_packages_that_the_next_one_removes() {
     let mut world = world().await;
     let session = session(&world).await;
     world.owner.run(&session, "%pip install six").await;
-    let left = house(&world);
-    assert_eq!(rooms(&left), 1);
+    let left = package_root(&world);
+    assert_eq!(session_directories(&left), 1);
     world.kill();
-    assert_eq!(rooms(&left), 1);
+    assert_eq!(session_directories(&left), 1);
     world.again().await;
     assert!(!left.exists());
-    let own = house(&world);
+    let own = package_root(&world);
     world.owner.execute("1").await;
     assert_eq!(world.stop().await, Some(0));
     assert!(!own.exists(), "and one that stops leaves none");
 }
 
-/// What a hostile program says on the channel, in the place of the kernel.
-fn says(frames: &str) -> String {
+/// Python that sends these frames on the control channel, as the runner would.
+fn forging(frames: &str) -> String {
     format!(
         "import os\ndef say(text):\n    body = text.encode()\n    os.write(3, len(body).to_bytes(4, 'little') + body)\n{frames}"
     )
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kernel_that_asks_out_of_turn_too_much_or_for_odd_things_costs_only_itself() {
+async fn forged_install_requests_end_only_their_own_sandbox() {
     let world = world().await;
     let bot = agent(&world.owner, "bot", json!([PYPI])).await;
-    let house = house(&world);
+    let root = package_root(&world);
     let ask = "'{\"ev\":\"install\",\"requirements\":[\"six\"]}'";
-    let flood = says(&format!("for _ in range(1000): say({ask})"));
-    let large = says("say('{\"ev\":\"install\",\"requirements\":[\"' + 'x' * 10_000_000 + '\"]}')");
+    let flood = forging(&format!("for _ in range(1000): say({ask})"));
+    let large =
+        forging("say('{\"ev\":\"install\",\"requirements\":[\"' + 'x' * 10_000_000 + '\"]}')");
     let wrong =
-        says("say('{\"ev\":\"install\",\"requirements\":[1]}')\nimport time; time.sleep(5)");
+        forging("say('{\"ev\":\"install\",\"requirements\":[1]}')\nimport time; time.sleep(5)");
     for code in [flood, large, wrong] {
         let session = session_of(&world.owner, &bot).await;
         let execution = world.owner.run(&session, &code).await;
-        assert_eq!(fault(&execution).0, "sandbox.crashed", "{execution}");
+        assert_eq!(error_of(&execution).0, "sandbox.crashed", "{execution}");
         assert_eq!(world.owner.run(&session, "1 + 1").await["value"], 2, "a new interpreter");
     }
-    assert!(harness::soon(Duration::from_secs(20), || rooms(&house) == 0));
+    assert!(harness::soon(Duration::from_secs(20), || session_directories(&root) == 0));
 
     let session = session_of(&world.owner, &bot).await;
     let often = "import belljar\nrefused = 0\nfor _ in range(1000):\n    try: belljar.install('/etc/passwd')\n    \
@@ -419,17 +420,17 @@ async fn a_kernel_that_asks_out_of_turn_too_much_or_for_odd_things_costs_only_it
     for list in ["['six'] * 33", "['six' * 2000]", "['a\\nb']", "['six; --index-url x']", "['']"] {
         let code = format!("import belljar\nbelljar.install(*{list})");
         assert_eq!(
-            fault(&world.owner.run(&session, &code).await).0,
+            error_of(&world.owner.run(&session, &code).await).0,
             "package.unavailable",
             "{list}"
         );
     }
-    assert_eq!(rooms(&house), 0);
+    assert_eq!(session_directories(&root), 0);
 }
 
 // proves S-049, S-051
 #[tokio::test(flavor = "multi_thread")]
-async fn repositories_are_a_list_of_known_names_and_whoever_opens_one_is_warned() {
+async fn repositories_are_a_list_of_known_names_and_allowing_one_gives_a_warning() {
     let world = World::start().await;
     let specification = |repositories: Value| {
         let entry = json!([{"tool_spec": {"type": "code_execution", "name": "code_execution"}}]);

@@ -1,6 +1,5 @@
-//! An authorization server as far as a resource server knows one: it tells where its keys are, and
-//! signs tokens with them. Signatures are made here with the cryptography itself and not with the
-//! library that checks them.
+//! An authorization server, as far as a resource server needs one: it publishes its keys and signs tokens. The
+//! signatures are made with the cryptography itself and not with the library that checks them.
 
 use crate::harness::wait;
 use aws_lc_rs::hmac;
@@ -34,7 +33,7 @@ enum Pair {
     Ed(Ed25519KeyPair),
 }
 
-/// A key of the issuer, or of somebody who is not the issuer.
+/// A key of the issuer, or of an attacker.
 pub(crate) struct SigningKey {
     pub(crate) kid: String,
     pair: Pair,
@@ -112,7 +111,7 @@ impl SigningKey {
         format!("{message}.{}", encoded(signature))
     }
 
-    /// The public key taken for a secret, which everybody knows.
+    /// The public key used as a secret, which is known to all.
     pub(crate) fn hmac_with_public(&self, claims: &Value) -> String {
         let header = json!({"typ": "at+jwt", "alg": "HS256", "kid": self.kid});
         let message = message(&header, claims);
@@ -132,22 +131,22 @@ pub(crate) fn message(header: &Value, claims: &Value) -> String {
 
 /// What the issuer answers.
 #[derive(Clone)]
-struct Told {
+struct IssuerState {
     address: String,
     keys: Vec<Value>,
     /// Instead of its usual description.
     description: Option<Value>,
     redirects: bool,
-    /// Before it tells its keys.
-    thinks: Duration,
+    /// How long it waits before it returns its keys.
+    delay: Duration,
     asked: usize,
 }
 
-type Shared = Arc<Mutex<Told>>;
+type Shared = Arc<Mutex<IssuerState>>;
 
 pub(crate) struct Issuer {
     pub(crate) address: String,
-    told: Shared,
+    state: Shared,
     server: JoinHandle<()>,
 }
 
@@ -166,51 +165,51 @@ impl Issuer {
         let listener = tokio::net::TcpListener::bind(address).await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let keys = keys.iter().map(|key| key.public()).collect();
-        let told = Told {
+        let state = IssuerState {
             address: address.clone(),
             keys,
             description: None,
             redirects: false,
-            thinks: Duration::ZERO,
+            delay: Duration::ZERO,
             asked: 0,
         };
-        let told: Shared = Arc::new(Mutex::new(told));
+        let state: Shared = Arc::new(Mutex::new(state));
         let router = Router::new()
             .route("/.well-known/openid-configuration", get(description))
-            .route("/elsewhere", get(usual_description))
+            .route("/elsewhere", get(serve_default_description))
             .route("/keys", get(keys_of))
-            .with_state(Arc::clone(&told));
+            .with_state(Arc::clone(&state));
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { address, told, server }
+        Self { address, state, server }
     }
 
-    pub(crate) fn have(&self, keys: &[&SigningKey]) {
-        self.told.lock().unwrap().keys = keys.iter().map(|key| key.public()).collect();
+    pub(crate) fn set_keys(&self, keys: &[&SigningKey]) {
+        self.state.lock().unwrap().keys = keys.iter().map(|key| key.public()).collect();
     }
 
-    /// Keys that need not be any.
-    pub(crate) fn tell(&self, keys: Vec<Value>) {
-        self.told.lock().unwrap().keys = keys;
+    /// Keys that may be malformed.
+    pub(crate) fn set_raw_keys(&self, keys: Vec<Value>) {
+        self.state.lock().unwrap().keys = keys;
     }
 
     pub(crate) fn describe(&self, description: Value) {
-        self.told.lock().unwrap().description = Some(description);
+        self.state.lock().unwrap().description = Some(description);
     }
 
     pub(crate) fn redirect(&self) {
-        self.told.lock().unwrap().redirects = true;
+        self.state.lock().unwrap().redirects = true;
     }
 
-    pub(crate) fn think(&self, time: Duration) {
-        self.told.lock().unwrap().thinks = time;
+    pub(crate) fn delay_keys(&self, time: Duration) {
+        self.state.lock().unwrap().delay = time;
     }
 
     /// How often its keys were asked for.
     pub(crate) fn asked(&self) -> usize {
-        self.told.lock().unwrap().asked
+        self.state.lock().unwrap().asked
     }
 
-    /// What a good token for a server says about somebody.
+    /// The claims of a valid token of this subject for a server.
     pub(crate) fn claims(&self, server: &str, subject: &str) -> Value {
         let now = Utc::now().timestamp();
         json!({"iss": self.address, "aud": format!("{server}/mcp"), "sub": subject,
@@ -218,28 +217,33 @@ impl Issuer {
     }
 }
 
-fn usual(told: &Told) -> Value {
-    json!({"issuer": told.address, "jwks_uri": format!("{}/keys", told.address)})
+fn default_description(state: &IssuerState) -> Value {
+    json!({"issuer": state.address, "jwks_uri": format!("{}/keys", state.address)})
 }
 
-async fn description(State(told): State<Shared>) -> Response {
-    let told = told.lock().unwrap().clone();
-    if told.redirects {
+async fn description(State(state): State<Shared>) -> Response {
+    let state = state.lock().unwrap().clone();
+    if state.redirects {
         return Redirect::temporary("/elsewhere").into_response();
     }
-    told.description.clone().unwrap_or_else(|| usual(&told)).to_string().into_response()
+    state
+        .description
+        .clone()
+        .unwrap_or_else(|| default_description(&state))
+        .to_string()
+        .into_response()
 }
 
-async fn usual_description(State(told): State<Shared>) -> Response {
-    usual(&told.lock().unwrap()).to_string().into_response()
+async fn serve_default_description(State(state): State<Shared>) -> Response {
+    default_description(&state.lock().unwrap()).to_string().into_response()
 }
 
-async fn keys_of(State(told): State<Shared>) -> (StatusCode, String) {
-    let told = {
-        let mut told = told.lock().unwrap();
-        told.asked += 1;
-        told.clone()
+async fn keys_of(State(state): State<Shared>) -> (StatusCode, String) {
+    let state = {
+        let mut state = state.lock().unwrap();
+        state.asked += 1;
+        state.clone()
     };
-    wait::slow_peer(told.thinks).await;
-    (StatusCode::OK, json!({"keys": told.keys}).to_string())
+    wait::slow_peer(state.delay).await;
+    (StatusCode::OK, json!({"keys": state.keys}).to_string())
 }

@@ -1,5 +1,4 @@
-//! A run that a person has approved starts under the checks of a direct one, as of the moment when it
-//! starts.
+//! An approved run passes the same checks as a direct one, at the time when it starts.
 
 use crate::approvals::{approval_of, settled};
 use crate::principals::{Person, grant, id, ungrant, workspace};

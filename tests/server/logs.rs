@@ -1,4 +1,4 @@
-//! What the operator reads: one JSON object a line, whatever users send, and none of their secrets.
+//! The log of the operator: one JSON object per line, whatever users send, and without secrets.
 
 use crate::harness;
 use crate::raw;

@@ -1,4 +1,4 @@
-//! What users of the server do, and what its attackers try, over HTTP against the real binary.
+//! The server over HTTP, against the real binary: what its users do, and what attackers try.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 

@@ -1,5 +1,5 @@
-//! Whom code may talk to: network rules, integrations, and what is written down of each attempt. What
-//! is talked to are real servers on loopback, which rules have to name.
+//! Network access of code: rules, integrations, and the log of attempts. The hosts are real servers on loopback,
+//! which rules have to name.
 
 use crate::harness::wait;
 use crate::principals::{Person, grant, id, ungrant, workspace};
@@ -50,7 +50,7 @@ fn denied(execution: &Value, host: &str) {
 
 // proves S-053, P-037
 #[tokio::test(flavor = "multi_thread")]
-async fn code_reaches_nobody_unless_an_integration_says_so_and_is_told_at_once() {
+async fn code_reaches_no_host_without_an_integration_and_gets_the_error_at_once() {
     let (world, site) = (world().await, Site::start());
     let connect = |host: &str| format!("import socket\nsocket.create_connection(({host:?}, 443))");
     for (host, code) in [
@@ -176,7 +176,7 @@ async fn an_integration_opens_what_its_rules_list_and_every_attempt_is_written_d
 
 // proves S-062, S-066, S-067
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_changed_is_felt_by_the_next_connection_of_a_session_that_runs() {
+async fn a_changed_rule_applies_to_the_next_connection_of_an_open_session() {
     let (world, site) = (world().await, Site::start());
     let api = &world.owner;
     let (rule, to_site) = opened(api, &site).await;
@@ -269,17 +269,17 @@ async fn an_integration_that_is_switched_off_is_named_as_such_to_code_and_in_an_
     let agent = format!("/v1/explain?agent={}", id(&api.post("/v1/agents", agent).await));
     let off = "integration to_site is disabled";
     let said = async |host: &str| api.run(&session, &site.read(host)).await["error"].to_string();
-    let told = async || api.get(&agent).await;
-    assert_eq!(told().await["notes"], json!([]));
-    assert_eq!(told().await["network"], site.values());
+    let agent_record = async || api.get(&agent).await;
+    assert_eq!(agent_record().await["notes"], json!([]));
+    assert_eq!(agent_record().await["network"], site.values());
 
     api.call("PATCH", &to_site, Some(json!({"enabled": false}))).await;
     let execution = api.run(&session, &site.read("site.test")).await;
     assert!(execution["error"].to_string().contains(off), "{execution}");
     assert!(execution["network"][0]["reason"].as_str().unwrap().ends_with(off), "{execution}");
     assert!(!said("other.test").await.contains(off), "that one was never open by it");
-    assert_eq!(told().await["notes"], json!([off]));
-    assert_eq!(told().await["network"], json!([]));
+    assert_eq!(agent_record().await["notes"], json!([off]));
+    assert_eq!(agent_record().await["network"], json!([]));
 
     api.call("PATCH", &to_site, Some(json!({"enabled": true}))).await;
     assert_eq!(said("site.test").await, "null");
@@ -405,8 +405,8 @@ async fn what_something_else_is_made_of_stays() {
     let rule = rule(&world.owner, "r", json!(["github.com"])).await;
     let integration = integration(&world.owner, "i", json!(["r"])).await;
     let rule = format!("/v1/network-rules/{rule}");
-    let refused = world.owner.refused("DELETE", &rule, None).await;
-    assert_eq!(refused, (409, "object.in_use".to_owned()));
+    let error = world.owner.refused("DELETE", &rule, None).await;
+    assert_eq!(error, (409, "object.in_use".to_owned()));
     let agent = json!({"name": "bot", "specification": specification("[i]")});
     let agent = id(&world.owner.post("/v1/agents", agent).await);
     let integration = format!("/v1/integrations/{integration}");
@@ -494,11 +494,14 @@ async fn a_tool_leaves_by_the_integrations_that_it_names_if_its_owner_may() {
     ungrant(api, &granted).await;
     let (status, problem) = api.call("POST", &call, Some(json!({"arguments": {}}))).await;
     assert_eq!((status, &problem["code"]), (403, &json!("grant.missing")), "{problem}");
-    let told = api.get(&explained).await;
-    assert_eq!((&told["allowed"], &told["missing"][0]), (&json!(false), &problem["detail"]));
+    let explanation = api.get(&explained).await;
+    assert_eq!(
+        (&explanation["allowed"], &explanation["missing"][0]),
+        (&json!(false), &problem["detail"])
+    );
 }
 
-/// Sends whoever asks it elsewhere.
+/// Redirects every request.
 fn redirecting(to: String) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

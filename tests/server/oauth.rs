@@ -1,5 +1,4 @@
-//! Tokens of an issuer that the operator trusts: good for whom they name and nobody else, and never
-//! for more than was granted here.
+//! Tokens of a trusted issuer: valid for their subject only, and never for more than was granted on this server.
 
 use crate::harness::wait;
 use crate::issuer::{Issuer, SigningKey, encoded, message};
@@ -43,7 +42,7 @@ impl Trusting {
         self.issuer.claims(self.world.address(), subject)
     }
 
-    /// The API with a good token of somebody.
+    /// The API with a valid token of this subject.
     fn api(&self, subject: &str) -> Api {
         self.world.api(&self.key.sign(&self.claims(subject)))
     }
@@ -53,7 +52,7 @@ impl Trusting {
         self.world.owner.post("/v1/principals", new).await
     }
 
-    /// Somebody who may run code.
+    /// A principal who may run code.
     async fn runner(&self, name: &str, subject: &str) -> Value {
         let principal = self.known(name, subject).await;
         let here = workspace(&self.world.owner).await;
@@ -273,8 +272,9 @@ async fn t51_a_token_that_is_not_for_this_server_and_this_moment_is_refused() {
     here.runner("chief", "owner@login").await;
     for (why, what, token) in bad_tokens(&here, "ann@login") {
         let bad = here.world.api(&token);
-        let told = refused(&bad, "POST", "/v1/execute", Some(json!({"code": "1"})), UNKNOWN).await;
-        assert!(told.contains(why), "{what}: {told}");
+        let problem =
+            refused(&bad, "POST", "/v1/execute", Some(json!({"code": "1"})), UNKNOWN).await;
+        assert!(problem.contains(why), "{what}: {problem}");
         assert_eq!(over_mcp(&bad, "1").await.status(), 401, "{what}");
     }
     assert_eq!(items(&here.world.owner, "/v1/executions").await, Vec::<Value>::new());
@@ -312,7 +312,7 @@ async fn counting() -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t51_nobody_is_asked_whom_a_token_names() {
+async fn t51_no_url_in_a_token_is_requested() {
     let here = Trusting::start().await;
     here.runner("ann", "ann@login").await;
     let (elsewhere, asked) = counting().await;
@@ -333,7 +333,7 @@ async fn t51_nobody_is_asked_whom_a_token_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t51_keys_of_the_issuer_that_are_many_odd_or_of_one_name_let_nobody_else_in() {
+async fn t51_many_malformed_or_duplicate_keys_of_the_issuer_admit_no_other_token() {
     let (key, double, rsa) =
         (SigningKey::ed("first"), SigningKey::ed("first"), SigningKey::rsa("r"));
     let issuer = Issuer::with(&[&key]).await;
@@ -360,7 +360,7 @@ async fn t51_keys_of_the_issuer_that_are_many_odd_or_of_one_name_let_nobody_else
         json!({"kty": "EC", "crv": "P-256", "kid": format!("k{number}"),
         "x": encoded([1; 32]), "y": encoded([2; 32])})
     }));
-    issuer.tell(keys);
+    issuer.set_raw_keys(keys);
     let claims = issuer.claims(world.address(), "ann@login");
     assert_eq!(world.api(&key.sign(&claims)).get(ME).await["name"], "ann");
     // Of two keys with one name the first is the one.
@@ -377,12 +377,12 @@ async fn t51_keys_of_the_issuer_that_are_many_odd_or_of_one_name_let_nobody_else
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t51_somebody_whom_only_the_issuer_knows_is_nobody_here() {
+async fn t51_a_subject_that_only_the_issuer_knows_has_no_access() {
     let here = Trusting::start().await;
     let owner = &here.world.owner;
-    let told = refused(&here.api("eve@login"), "GET", ME, None, FORBIDDEN).await;
-    assert!(told.contains("eve@login"), "{told}");
-    // A name is not an external_id, and a role is nobody.
+    let problem = refused(&here.api("eve@login"), "GET", ME, None, FORBIDDEN).await;
+    assert!(problem.contains("eve@login"), "{problem}");
+    // A name is not an external_id, and a role is no subject.
     refused(&here.api("owner"), "GET", ME, None, FORBIDDEN).await;
     let runners = json!({"name": "runners", "kind": "role", "external_id": "runners@login"});
     owner.post("/v1/principals", runners).await;
@@ -398,14 +398,14 @@ async fn t51_somebody_whom_only_the_issuer_knows_is_nobody_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t51_whoever_is_removed_is_refused_at_once_though_the_token_is_good() {
+async fn t51_a_removed_principal_is_refused_at_once_although_the_token_is_valid() {
     let here = Trusting::start().await;
     let owner = &here.world.owner;
     let (ann, bob) = (here.known("ann", "ann@login").await, here.known("bob", "bob@login").await);
     let path = |who: &Value| format!("/v1/principals/{}", id(who));
     let token = here.api("ann@login");
     assert_eq!(token.get(ME).await["name"], "ann");
-    // What names her names nobody else.
+    // Her external_id belongs to no other principal.
     let hers = json!({"external_id": "ann@login"});
     refused(owner, "PATCH", &path(&bob), Some(hers.clone()), (409, "name.taken")).await;
     let twice = Some(json!({"name": "ann2", "kind": "user", "external_id": "ann@login"}));
@@ -451,8 +451,8 @@ async fn without_its_issuer_a_token_cannot_be_checked_and_a_key_can() {
     let token = world.api(&key.sign(&gone.claims(world.address(), "ann@login")));
     drop(gone);
     tokio::task::yield_now().await;
-    let told = refused(&token, "GET", ME, None, UNREACHABLE).await;
-    assert!(told.contains("the keys of its issuer are unavailable"), "{told}");
+    let problem = refused(&token, "GET", ME, None, UNREACHABLE).await;
+    assert!(problem.contains("the keys of its issuer are unavailable"), "{problem}");
     assert_eq!(over_mcp(&token, "1").await.status(), 503);
     world.owner.get(ME).await;
     let _back = Issuer::at(place, &[&key]).await;
@@ -472,11 +472,11 @@ async fn a_new_key_of_the_issuer_is_taken_up_and_an_old_one_given_up() {
     let old = here.api("ann@login");
     old.get(ME).await;
     let second = SigningKey::ec("second");
-    here.issuer.have(&[&second]);
+    here.issuer.set_keys(&[&second]);
     let new = here.world.api(&second.sign(&here.claims("ann@login")));
     until_good(&new).await;
     refused(&old, "GET", ME, None, UNKNOWN).await;
-    // Whoever makes names of keys up does not make the issuer be asked for each.
+    // Invented key ids do not cause a request to the issuer for each.
     let before = here.issuer.asked();
     for number in 0..200 {
         let unknown = SigningKey::ed(&format!("made-up-{number}"));
@@ -491,7 +491,7 @@ async fn a_new_key_of_the_issuer_is_taken_up_and_an_old_one_given_up() {
 async fn many_who_ask_at_once_and_hang_up_are_one_question_to_the_issuer() {
     let here = Trusting::start().await;
     here.known("ann", "ann@login").await;
-    here.issuer.think(Duration::from_secs(3));
+    here.issuer.delay_keys(Duration::from_secs(3));
     let token = here.api("ann@login");
     // They come one after the other, so that each finds that the one before has gone.
     for _ in 0..10 {
@@ -560,8 +560,8 @@ async fn t60_a_stream_ends_with_its_token_and_with_its_principal() {
     while let Ok(Some(_)) = stays.chunk().await {
         assert!(unlinked.elapsed() < Duration::from_secs(4), "it is told on");
     }
-    let told = open(&here.world.owner).await.text().await.unwrap();
-    assert!(told.contains("succeeded"), "what was begun goes on");
+    let events = open(&here.world.owner).await.text().await.unwrap();
+    assert!(events.contains("succeeded"), "what was begun goes on");
 }
 
 fn files_below(directory: &std::path::Path) -> Vec<std::path::PathBuf> {

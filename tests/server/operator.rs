@@ -1,4 +1,4 @@
-//! What operators know from elsewhere by its variable, and how it holds here.
+//! Settings of operators that other products have as variables, and how they apply here.
 
 use crate::harness;
 use crate::test_server::{World, printed};
@@ -36,7 +36,7 @@ async fn packages_of_the_operator_are_there_and_may_be_imported_by_their_own_nam
 #[test]
 fn packages_that_cannot_be_had_keep_a_server_from_starting_and_are_named() {
     let environments = harness::own_data();
-    for (packages, told) in [
+    for (packages, expected) in [
         ("no-such-package-of-belljar", "no-such-package-of-belljar"),
         ("six @ https://127.0.0.1/six.whl", "is a URL or a path"),
         ("six==1.16.0,six==1.17.0", "six"),
@@ -49,7 +49,7 @@ fn packages_that_cannot_be_had_keep_a_server_from_starting_and_are_named() {
             .unwrap();
         assert!(!output.status.success(), "{packages}");
         let said = harness::stderr(&output);
-        assert!(said.contains(told), "{packages}: {said}");
+        assert!(said.contains(expected), "{packages}: {said}");
     }
     let left =
         std::fs::read_dir(environments.path().join("definitions")).map_or(0, Iterator::count);

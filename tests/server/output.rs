@@ -1,4 +1,4 @@
-//! Much output: what it costs the server, how it is kept and read, and what operators allow.
+//! Large output: its cost for the server, how it is stored and read, and the limits of the operator.
 
 use crate::harness::wait;
 use crate::raw::{authority, connect, frame};
@@ -83,7 +83,7 @@ async fn t75_fourteen_floods_of_output_do_not_take_the_memory_of_a_small_server(
             tokio::spawn(async move { run(&api, &prints(FLOOD), limits(64 * MIB)).await })
         })
         .collect();
-    // Somebody else's ordinary output is whole meanwhile.
+    // Ordinary output of another principal is complete meanwhile.
     let beside = neighbour.execute("print('y' * 50_000)").await;
     assert_eq!((printed(&beside).len(), dropped(&beside)), (50_001, 0), "{:?}", beside["warnings"]);
     let mut cut = 0;
@@ -104,7 +104,7 @@ async fn t75_fourteen_floods_of_output_do_not_take_the_memory_of_a_small_server(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t76_streams_and_records_that_nobody_reads_cost_little() {
+async fn t76_streams_and_records_without_a_reader_cost_little() {
     const UNREAD: usize = 32;
     const BYTES: u64 = 16_000_000;
     let world = World::start().await;
@@ -349,7 +349,7 @@ async fn t77_what_the_operator_allows_at_most_holds_for_every_limit_and_workspac
         let (status, ran) = run(&world.owner, "1", json!({limit: most})).await;
         assert_eq!((status, &ran["limits"][limit]), (200, &json!(most)), "{ran}");
     }
-    // What nobody asked for is lowered, and said.
+    // A default limit is lowered, with a warning.
     let usual = world.owner.execute("1").await;
     assert_eq!(usual["limits"]["memory_bytes"], 256 * MIB);
     assert_eq!(usual["limits"]["processes"], 16);

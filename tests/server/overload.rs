@@ -1,4 +1,4 @@
-//! More than there is room for: everybody is answered, nothing is lost, nothing runs twice.
+//! Overload: with more requests than capacity every request gets a response, none is lost, none runs twice.
 
 use crate::harness::{self, wait};
 use crate::test_server::{Api, World};
@@ -151,8 +151,8 @@ async fn a_key_that_asks_for_too_much_at_once_is_told_so_and_others_do_not_notic
         page["items"].as_array().unwrap().clone()
     };
     wait::until("both run", async || running().await.len() == 2).await;
-    let refused = narrow.refused("GET", "/v1/principals/me", None).await;
-    assert_eq!(refused, (429, "rate.exceeded".to_owned()));
+    let error = narrow.refused("GET", "/v1/principals/me", None).await;
+    assert_eq!(error, (429, "rate.exceeded".to_owned()));
     for run in running().await {
         let path = format!("/v1/executions/{}/cancel", run["id"].as_str().unwrap());
         world.owner.post(&path, json!({})).await;

@@ -1,4 +1,4 @@
-//! Code that somebody sends: run, refused, or shown to a person first, as the workspace says.
+//! The approval policy of a workspace for submitted code: run, refused, or shown to a person first.
 
 use crate::approvals::{approval_of, settled};
 use crate::test_server::{Api, World};
@@ -89,8 +89,8 @@ async fn where_code_is_denied_it_never_runs_and_tools_still_do() {
     let tool = world.owner.post("/v1/tools", tool).await;
     set(&world.owner, "deny").await;
     for who in [&agent, &world.owner] {
-        let refused = who.refused("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
-        assert_eq!(refused, (403, "approval.denied".into()));
+        let error = who.refused("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
+        assert_eq!(error, (403, "approval.denied".into()));
     }
     let path = format!("/v1/tools/{}/call", tool["id"].as_str().unwrap());
     let called = world.owner.post(&path, json!({"arguments": {"n": 21}})).await;
@@ -105,8 +105,8 @@ async fn a_question_about_code_is_void_once_code_is_denied() {
     let record = asked(&agent, "/v1/execute", "1").await;
     set(&world.owner, "deny").await;
     let decision = Some(json!({"decision": "allow"}));
-    let refused = world.owner.refused("POST", &approval_of(&record), decision).await;
-    assert_eq!(refused, (403, "approval.denied".into()));
+    let error = world.owner.refused("POST", &approval_of(&record), decision).await;
+    assert_eq!(error, (403, "approval.denied".into()));
     set(&world.owner, "ask").await;
     allow(&world, &record, json!({})).await;
     assert_eq!(settled(&agent, &record).await["value"], 1);
@@ -117,8 +117,8 @@ async fn who_may_not_make_tools_may_not_say_that_code_runs() {
     let world = World::start().await;
     let agent = world.principal("agent", &["USAGE"]).await;
     set(&world.owner, "ask").await;
-    let refused = agent.refused("PUT", PATH, Some(json!({"permission": "allow"}))).await;
-    assert_eq!(refused, (403, "grant.missing".into()));
+    let error = agent.refused("PUT", PATH, Some(json!({"permission": "allow"}))).await;
+    assert_eq!(error, (403, "grant.missing".into()));
     assert_eq!(agent.get(PATH).await["permission"], "ask");
     let unknown = world.owner.refused("PUT", PATH, Some(json!({"permission": "maybe"}))).await;
     assert_eq!(unknown.0, 400);
@@ -143,8 +143,8 @@ async fn an_answer_for_once_is_for_once_and_who_asks_too_much_is_told() {
     for _ in 0..999 {
         asked(&agent, "/v1/execute", "3").await;
     }
-    let refused = agent.refused("POST", "/v1/execute", Some(json!({"code": "4"}))).await;
-    assert_eq!(refused.1, "capacity.exhausted");
+    let error = agent.refused("POST", "/v1/execute", Some(json!({"code": "4"}))).await;
+    assert_eq!(error.1, "capacity.exhausted");
     let other = world.principal("other", &["USAGE"]).await;
     asked(&other, "/v1/execute", "5").await;
 }

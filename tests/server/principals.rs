@@ -14,7 +14,7 @@ pub(crate) const OWNER_NEEDED: Problem = (409, "owner.needed");
 pub(crate) const ME: &str = "/v1/principals/me";
 pub(crate) const NOTHING: &str = "0198c0de-0000-7000-8000-000000000000";
 
-/// Somebody in the first workspace, with a key that was made for them.
+/// A principal in the first workspace, with a key that was created for them.
 pub(crate) struct Person {
     pub(crate) id: String,
     pub(crate) key: Value,

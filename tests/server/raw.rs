@@ -1,4 +1,4 @@
-//! HTTP as it is on the wire, for requests that no decent client would send.
+//! Raw HTTP, for requests that no correct client would send.
 
 use serde_json::Value;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! T127: the name by which serde_json hands raw JSON on, in what others write. While its feature `raw_value`
-//! was on, an object that begins with it was parsed past every bound, and a few layers of it ended the
-//! whole server. It is a name as any other.
+//! T127: the name by which serde_json passes raw JSON, in JSON of clients. While its feature `raw_value` was on, an
+//! object that begins with it was parsed without any bound, and a few levels of it crashed the whole server. It is
+//! a name like any other.
 
 #[path = "../harness/raw_json.rs"]
 mod layers;

@@ -1,5 +1,5 @@
-//! What code is given does not come back from it: not printed, raised, shown, returned, nor in a file.
-//! Other ways of writing a value down than those here are not found, which is said in docs/secrets.md.
+//! Secret values of code do not come back: not printed, raised, displayed, returned, nor in a file.
+//! Encodings other than those here are not found, see docs/secrets.md.
 
 use crate::principals::id;
 use crate::test_server::{Api, World, printed};

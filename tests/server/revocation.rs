@@ -101,7 +101,7 @@ impl Begun {
     }
 }
 
-/// Somebody who may run code, and another key of theirs.
+/// A principal who may run code, and another key of theirs.
 async fn with_two_keys(world: &World) -> (Person, Value) {
     let ann = Person::new(world, "ann").await;
     grant(&world.owner, &ann.id, "USAGE", &workspace(&world.owner).await).await;
@@ -119,7 +119,7 @@ fn expire(world: &World, key: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t153_somebody_who_is_deleted_leaves_no_run_no_session_and_no_question() {
+async fn t153_a_deleted_principal_leaves_no_run_no_session_and_no_approval() {
     let world = World::start().await;
     let (ann, _) = with_two_keys(&world).await;
     let bob = world.principal("bob", &["USAGE"]).await;
@@ -226,7 +226,7 @@ fn slow_disk(database: &std::path::Path, stop: &AtomicBool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t167_whoever_leaves_many_long_questions_holds_up_no_end_elsewhere() {
+async fn t167_many_long_approvals_of_an_expired_key_delay_no_end_elsewhere() {
     let world = World::start().await;
     let (_, flood) = with_two_keys(&world).await;
     let bob = Person::new(&world, "bob").await;
@@ -286,7 +286,7 @@ async fn until_open(records: &Connection, most: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t185_nobody_waits_for_the_many_questions_of_a_revoked_key_and_a_kill_loses_none() {
+async fn t185_many_approvals_of_a_revoked_key_delay_no_request_and_a_kill_loses_none() {
     let mut world = World::start().await;
     let (flood, asked, twin) = with_many_questions(&world, 200_000).await;
     let records = Connection::open(world.database()).unwrap();
@@ -298,7 +298,7 @@ async fn t185_nobody_waits_for_the_many_questions_of_a_revoked_key_and_a_kill_lo
     assert!(left > QUESTIONS / 2, "{left}: whoever revokes a key does not wait for all of them");
     assert_eq!(allow(&world, &asked[QUESTIONS - 1]).await, 403, "open or not, it is void");
     until_open(&records, left - 1).await;
-    // While those are ended, somebody else writes.
+    // While those are ended, another principal writes.
     let before = open_questions(&records);
     world.owner.post("/v1/keys", json!({"name": "neighbour"})).await;
     let meanwhile = before - open_questions(&records);

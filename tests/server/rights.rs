@@ -1,4 +1,4 @@
-//! Tools and agents: who may use, change and give them away, and whose rights their code has.
+//! Privileges on tools and agents: who may use, change and transfer them, and whose privileges their code has.
 
 use crate::principals::{
     FORBIDDEN, NOT_THERE, OWNER_NEEDED, Person, change, grant, id, items, on, refused, role,
@@ -27,7 +27,7 @@ async fn attach(owner: &Api, agent: &Value, tool: &Value) {
     assert_eq!(status, 200, "{answer}");
 }
 
-/// Somebody who may make tools and agents.
+/// A principal who may create tools and agents.
 async fn maker(world: &World, name: &str) -> Person {
     let person = Person::new(world, name).await;
     grant(&world.owner, &person.id, "MODIFY", &workspace(&world.owner).await).await;
@@ -192,8 +192,8 @@ async fn a_tool_has_one_owner_who_gives_it_away_whole() {
     refused(&ann, "POST", "/v1/grants", Some(back), FORBIDDEN).await;
     let grant_path = format!("/v1/grants/{}", id(&ownership));
     refused(&bob, "DELETE", &grant_path, None, OWNER_NEEDED).await;
-    let told = refused(&world.owner, "DELETE", &bob.path(), None, OWNER_NEEDED).await;
-    assert!(told.contains("1 tool"), "{told}");
+    let problem = refused(&world.owner, "DELETE", &bob.path(), None, OWNER_NEEDED).await;
+    assert!(problem.contains("1 tool"), "{problem}");
     bob.delete(&path).await;
     world.owner.delete(&bob.path()).await;
 }
@@ -230,23 +230,26 @@ async fn why_a_call_is_refused_is_explained_and_what_would_be_needed() {
     let (ann, bob) = (maker(&world, "ann").await, Person::new(&world, "bob").await);
     let tool = tool(&ann, "answer").await;
     let query = format!("tool={}", id(&tool));
-    // Whoever may change it is told why they may not use it.
+    // A principal who may change it gets the reason why they may not use it.
     grant(&ann, &bob.id, "MODIFY", &on("tool", &tool)).await;
-    let told = explain(&bob, &query).await;
-    assert_eq!(told["allowed"], false);
-    assert_eq!(told["because"], json!([]));
+    let explanation = explain(&bob, &query).await;
+    assert_eq!(explanation["allowed"], false);
+    assert_eq!(explanation["because"], json!([]));
     let needed = format!("bob needs USAGE on tool {}", id(&tool));
-    assert_eq!(told["missing"], json!([needed]));
+    assert_eq!(explanation["missing"], json!([needed]));
     denied(&bob, &tool, None).await;
     let usage = grant(&ann, &bob.id, "USAGE", &on("tool", &tool)).await;
-    let told = explain(&bob, &query).await;
-    assert_eq!((&told["allowed"], &told["missing"]), (&json!(true), &json!([])));
-    assert!(sentences(&told["because"]).contains(&id(&usage)), "{told}");
-    assert_eq!((&told["run_as"], &told["approval"]), (&json!(bob.id), &json!("allow")));
-    assert_eq!((&told["network"], &told["secrets"]), (&json!([]), &json!([])));
-    assert_eq!(told["environment"], "bare");
+    let explanation = explain(&bob, &query).await;
+    assert_eq!((&explanation["allowed"], &explanation["missing"]), (&json!(true), &json!([])));
+    assert!(sentences(&explanation["because"]).contains(&id(&usage)), "{explanation}");
+    assert_eq!(
+        (&explanation["run_as"], &explanation["approval"]),
+        (&json!(bob.id), &json!("allow"))
+    );
+    assert_eq!((&explanation["network"], &explanation["secrets"]), (&json!([]), &json!([])));
+    assert_eq!(explanation["environment"], "bare");
     let record = answered(&bob, &tool, None).await;
-    assert_eq!(record["limits"], told["limits"]);
+    assert_eq!(record["limits"], explanation["limits"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -262,7 +265,7 @@ async fn a_role_is_named_as_the_reason() {
     assert!(because.contains("to the role runners"), "{because}");
 }
 
-/// Whoever switches code execution on sees with whose rights it would run, and what these are.
+/// A principal who enables code execution sees with whose privileges it would run, and which they are.
 // proves S-042
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_owner_of_an_agent_reaches_is_told_with_the_agent() {
@@ -280,9 +283,9 @@ async fn what_the_owner_of_an_agent_reaches_is_told_with_the_agent() {
         (&json!(ann.id), &json!("ann"))
     );
     assert!(view["reach"]["text"].as_str().unwrap().contains("rights of its owner, ann"), "{view}");
-    let told = explain(&ann, &format!("agent={}&principal={}", id(&agent), bob.id)).await;
-    assert_eq!((&told["allowed"], &told["run_as"]), (&json!(true), &json!(ann.id)));
-    let because = sentences(&told["because"]);
+    let explanation = explain(&ann, &format!("agent={}&principal={}", id(&agent), bob.id)).await;
+    assert_eq!((&explanation["allowed"], &explanation["run_as"]), (&json!(true), &json!(ann.id)));
+    let because = sentences(&explanation["because"]);
     let reached = |tool: &Value| because.contains(&format!("ann has USAGE on tool {}", id(tool)));
     assert!(reached(&own) && !reached(&other), "{because}");
     // The same for one tool, before it is called.
@@ -300,19 +303,19 @@ async fn an_explanation_is_what_a_call_finds() {
     let (tool, agent) = (tool(owner, "answer").await, agent(owner, "helper").await);
     let path = format!("/v1/agents/{}/tools/{}", id(&agent), id(&tool));
     let query = format!("agent={}&tool={}", id(&agent), id(&tool));
-    let told = explain(owner, &query).await;
-    assert!(sentences(&told["missing"]).contains("must be attached"), "{told}");
+    let explanation = explain(owner, &query).await;
+    assert!(sentences(&explanation["missing"]).contains("must be attached"), "{explanation}");
     assert_eq!(call(owner, &tool, Some(&agent)).await.0, 403);
     attach(owner, &agent, &tool).await;
     for (action, status) in [("allow", 200), ("review", 202), ("deny", 403)] {
         change(owner, &path, json!({"approval_action": action})).await;
-        let told = explain(owner, &query).await;
+        let explanation = explain(owner, &query).await;
         assert_eq!(
-            (&told["approval"], &told["allowed"]),
+            (&explanation["approval"], &explanation["allowed"]),
             (&json!(action), &json!(action != "deny"))
         );
-        let waits = sentences(&told["steps"]).contains("a principal other than owner");
-        assert_eq!(waits, action == "review", "{told}");
+        let waits = sentences(&explanation["steps"]).contains("a principal other than owner");
+        assert_eq!(waits, action == "review", "{explanation}");
         assert_eq!(call(owner, &tool, Some(&agent)).await.0, status);
     }
 }

@@ -1,5 +1,5 @@
-//! Every route, as the server itself lists them: closed without a key, closed to whoever was
-//! granted nothing, and blind to other workspaces.
+//! Every route that the server lists: closed without a key, closed to principals without grants, and blind to other
+//! workspaces.
 
 use crate::document::{Document, Fill, Operation, Request, Slot, Things};
 use crate::harness::wait;
@@ -9,7 +9,7 @@ use reqwest::Response;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What anybody with a key may ask, because it is about themselves.
+/// Operations that every key may use, because they are about the caller.
 const FOR_ANYBODY: [&str; 9] = [
     "createKey",
     "explain",
@@ -24,7 +24,7 @@ const FOR_ANYBODY: [&str; 9] = [
     "streamApprovals",
 ];
 
-/// Lists that show to everybody what is theirs: nothing, to whoever has nothing.
+/// Lists that show each caller their own objects: none, for a caller without objects.
 const LISTS: [&str; 13] = [
     "listAiAgents",
     "listAiTools",
@@ -57,7 +57,7 @@ async fn items(response: Response) -> Vec<Value> {
     answer["items"].as_array().unwrap_or_else(|| panic!("{answer} is not a list")).clone()
 }
 
-/// Ids that nobody has.
+/// Unknown ids.
 pub(crate) fn nothing() -> Things {
     let ids = [
         "AgentId",
@@ -137,7 +137,7 @@ async fn t51_no_other_method_or_spelling_of_a_path_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t51_whoever_was_granted_nothing_is_refused_but_at_their_own_things() {
+async fn t51_a_principal_without_grants_reaches_only_its_own_objects() {
     let world = World::start().await;
     let ann = Person::new(&world, "ann").await;
     let document = Document::of(&world).await;
@@ -192,7 +192,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     owner.call("POST", &format!("/v1/agents/{agent}/tools/{tool}"), None).await;
     let waiting = owner.post(&format!("/v1/tools/{tool}/call"), json!({"arguments": {}})).await;
     let document = upload(world, owner).await;
-    let volume = id(&owner.post("/v1/volumes", json!({"name": "shelf"})).await);
+    let volume = id(&owner.post("/v1/volumes", json!({"name": "notes"})).await);
     let at = format!("/v1/volumes/{volume}/files/note.txt");
     let kept = owner.request(reqwest::Method::PUT, &at).body("a note").send().await.unwrap();
     assert_eq!(kept.status(), 201);
@@ -274,13 +274,13 @@ pub(crate) async fn seen(
         }
         let answer = send(owner, "GET", &request).await;
         let status = answer.status().as_u16();
-        seen.insert(operation.id, (status, told(&answer.bytes().await.unwrap())));
+        seen.insert(operation.id, (status, without_expiry(&answer.bytes().await.unwrap())));
     }
     seen
 }
 
-/// Without when a session will be closed: looking at its files here is using it.
-fn told(body: &[u8]) -> String {
+/// Without the time when a session will be closed: reading its files here counts as use.
+fn without_expiry(body: &[u8]) -> String {
     fn forget(value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -342,11 +342,11 @@ async fn every_place(
         }
         let answer = send(who, &operation.method, &request).await;
         let body = request.body.map(|(_, body)| String::from_utf8(body).unwrap());
-        let told = format!("{} {} {body:?}", operation.method, request.path);
+        let context = format!("{} {} {body:?}", operation.method, request.path);
         match (slot, answer.status().as_u16()) {
             (_, 404) => {}
-            (Slot::Query, 200) => assert_eq!(items(answer).await, Vec::<Value>::new(), "{told}"),
-            (_, status) => panic!("{told}: {status} {}", answer.text().await.unwrap()),
+            (Slot::Query, 200) => assert_eq!(items(answer).await, Vec::<Value>::new(), "{context}"),
+            (_, status) => panic!("{context}: {status} {}", answer.text().await.unwrap()),
         }
     }
     0

@@ -1,5 +1,5 @@
-//! What an answer covers, and what it does not: other code, more reach, other files, another
-//! specification, the test of a tool, a key that was revoked. And what open questions cost the server.
+//! What a decision about an approval covers and what makes it void: other code, more access, other files, another
+//! specification, the test of a tool, a revoked key. And the cost of pending approvals for the server.
 
 use crate::approvals::{Scene, approval_of, settled};
 use crate::principals::{Person, grant, id};
@@ -64,10 +64,10 @@ async fn replace(who: &Api, path: &str, by: Value) {
 
 /// Reads a stream until it has told this.
 async fn hears(mut stream: Response, text: &str) {
-    let mut told = String::new();
-    while !told.contains(text) {
+    let mut received = String::new();
+    while !received.contains(text) {
         let piece = stream.chunk().await.unwrap().unwrap();
-        told.push_str(&String::from_utf8_lossy(&piece));
+        received.push_str(&String::from_utf8_lossy(&piece));
     }
 }
 
@@ -86,7 +86,7 @@ async fn t100_always_for_code_covers_that_code_with_that_reach_and_nothing_else(
     let record = asked(&agent, EXECUTE, code.clone()).await;
     assert_eq!(allow(&world, &record, "always").await.0, 200);
     assert_eq!(settled(&agent, &record).await["status"], "succeeded");
-    // The harmless twin: the same once more, and nobody is asked.
+    // The harmless twin: the same once more, without an approval.
     assert_eq!(agent.post(EXECUTE, code.clone()).await["status"], "succeeded");
     for (key, value) in [
         ("code", json!("print(6 * 8)")),
@@ -261,8 +261,8 @@ async fn t104_the_test_of_a_tool_is_run_on_the_terms_of_a_call() {
         paths.push(format!("/v1/tools/{}", id(&tool)));
     }
     let test = |index: usize| format!("{}/test", paths[index]);
-    let refused = ann.refused("POST", &test(2), Some(json!({}))).await;
-    assert_eq!(refused, (403, "approval.denied".to_owned()));
+    let error = ann.refused("POST", &test(2), Some(json!({}))).await;
+    assert_eq!(error, (403, "approval.denied".to_owned()));
     let record = asked(&ann, &test(1), json!({})).await;
     assert_eq!(allow(&world, &record, "once").await.0, 200);
     let done = settled(&ann, &record).await;
@@ -448,11 +448,11 @@ async fn t103_a_listener_hears_a_question_as_it_is_asked_and_answered() {
     let mut stream = listen(&scene.world.owner).await;
     let record = scene.ask(json!({"n": 1})).await;
     scene.answer(&record, json!({"decision": "allow"})).await;
-    let (mut told, began) = (String::new(), Instant::now());
-    while !told.contains("\"state\":\"allowed\"") {
-        assert!(began.elapsed() < Duration::from_secs(20), "{told}");
-        told.push_str(&String::from_utf8_lossy(&stream.chunk().await.unwrap().unwrap()));
+    let (mut received, began) = (String::new(), Instant::now());
+    while !received.contains("\"state\":\"allowed\"") {
+        assert!(began.elapsed() < Duration::from_secs(20), "{received}");
+        received.push_str(&String::from_utf8_lossy(&stream.chunk().await.unwrap().unwrap()));
     }
-    assert!(told.starts_with("id: 1\nevent: approval\ndata: {"), "{told}");
-    assert!(told.contains("id: 2\nevent: approval\n"), "{told}");
+    assert!(received.starts_with("id: 1\nevent: approval\ndata: {"), "{received}");
+    assert!(received.contains("id: 2\nevent: approval\n"), "{received}");
 }

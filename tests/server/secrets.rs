@@ -1,4 +1,4 @@
-//! Keys are where they belong: not in the processes that fork sandboxes, and not in the records.
+//! Keys are neither in the processes that fork sandboxes nor in the records.
 
 use crate::harness;
 use crate::overload::zygotes;

@@ -52,13 +52,13 @@ async fn a_closed_session_is_gone_and_says_so() {
     let session = world.owner.session().await;
     world.owner.delete(&format!("/v1/sessions/{session}")).await;
     let path = format!("/v1/sessions/{session}/execute");
-    let refused = world.owner.refused("POST", &path, Some(json!({"code": "1"}))).await;
-    assert_eq!(refused, (404, "session.not_found".into()));
+    let error = world.owner.refused("POST", &path, Some(json!({"code": "1"}))).await;
+    assert_eq!(error, (404, "session.not_found".into()));
     let record = world.owner.get(&format!("/v1/sessions/{session}")).await;
     assert_eq!(record["status"], "closed");
     let never = "/v1/sessions/00000000-0000-0000-0000-000000000000/execute";
-    let refused = world.owner.refused("POST", never, Some(json!({"code": "1"}))).await;
-    assert_eq!(refused, (404, "session.not_found".into()));
+    let error = world.owner.refused("POST", never, Some(json!({"code": "1"}))).await;
+    assert_eq!(error, (404, "session.not_found".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,8 +85,8 @@ async fn a_session_does_one_thing_at_a_time() {
     let path = format!("/v1/sessions/{session}");
     wait::until("it runs", async || world.owner.get(&path).await["status"] == "busy").await;
     let second = Some(json!({"code": "1"}));
-    let refused = world.owner.refused("POST", &format!("{path}/execute"), second).await;
-    assert_eq!(refused, (409, "session.busy".into()));
+    let error = world.owner.refused("POST", &format!("{path}/execute"), second).await;
+    assert_eq!(error, (409, "session.busy".into()));
     let interrupted = world.owner.post(&format!("{path}/interrupt"), json!({})).await;
     assert_eq!(interrupted["interrupted"], true);
     assert_eq!(running.await.unwrap()["status"], "cancelled");
@@ -110,11 +110,11 @@ async fn files_of_a_session_are_written_listed_read_and_deleted() {
     assert!(answer.headers()["content-disposition"].to_str().unwrap().starts_with("attachment"));
     assert_eq!(answer.text().await.unwrap(), "a,b\n1,2\n");
     world.owner.delete(&format!("{path}/data/in.csv")).await;
-    let refused = world.owner.refused("GET", &format!("{path}/data/in.csv"), None).await;
-    assert_eq!(refused, (404, "file.not_found".into()));
+    let error = world.owner.refused("GET", &format!("{path}/data/in.csv"), None).await;
+    assert_eq!(error, (404, "file.not_found".into()));
     for trick in ["..%2f..%2fetc%2fpasswd", "%2e%2e/x", "a%00b", "a//b"] {
-        let refused = world.owner.refused("GET", &format!("{path}/{trick}"), None).await;
-        assert!(refused.0 == 400 || refused.0 == 404, "{trick}: {refused:?}");
+        let error = world.owner.refused("GET", &format!("{path}/{trick}"), None).await;
+        assert!(error.0 == 400 || error.0 == 404, "{trick}: {error:?}");
     }
 }
 
@@ -131,8 +131,8 @@ async fn what_a_crash_took_is_said_and_a_reset_goes_on() {
     let path = format!("/v1/sessions/{session}");
     assert_eq!(world.owner.get(&path).await["status"], "lost");
     let execute = format!("{path}/execute");
-    let refused = world.owner.refused("POST", &execute, Some(json!({"code": "x"}))).await;
-    assert_eq!(refused, (410, "session.lost".into()));
+    let error = world.owner.refused("POST", &execute, Some(json!({"code": "x"}))).await;
+    assert_eq!(error, (410, "session.lost".into()));
     let reset = world.owner.post(&format!("{path}/reset"), json!({})).await;
     assert_eq!((&reset["status"], &reset["generation"]), (&json!("ready"), &json!(2)));
     let run = world.owner.run(&session, "'x' in globals()").await;
@@ -172,7 +172,7 @@ async fn two_who_go_on_with_a_lost_conversation_at_once_are_in_the_same_session(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_closed_although_nobody_waits_until_it_is() {
+async fn a_session_is_closed_although_the_client_disconnects() {
     let world = World::start().await;
     for round in 0..10 {
         let session = world.owner.post("/v1/sessions", json!({"key": "chat"})).await;
@@ -229,7 +229,7 @@ async fn t143_between_runs_a_session_without_a_cgroup_has_the_limits_of_its_last
     assert_eq!(record["error"]["code"], "sandbox.crashed", "{record}");
     let record = api.run(&over, "import os\nprint('x' in globals(), os.listdir())").await;
     assert_eq!((printed(&record).as_str(), &record["generation"]), ("False []\n", &json!(2)));
-    // The twin: born with less than its child takes, and with more in its last run.
+    // The twin: spawned with less than its child takes, and with more in its last run.
     let within = with_hungry_child(api, 128, 512, "t143-within").await;
     let at = format!("/v1/sessions/{within}");
     wait::until("the child holds its memory", async || {

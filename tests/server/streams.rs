@@ -1,4 +1,4 @@
-//! Streams: each tells its own run to whoever may see it, for as long as they may.
+//! Streams: each returns the events of its own run to principals who may see it, as long as they may.
 
 use crate::harness::wait;
 use crate::principals::Person;
@@ -33,13 +33,14 @@ async fn t60_a_hundred_streams_at_once_tell_each_its_own_run() {
         let code = format!(
             "import time\nfor i in range(5): print('run-{number}-', i, flush=True); time.sleep(0.05)\n{number}"
         );
-        let told = events(streamed(&api, &code).send().await.unwrap()).await;
-        let output: String = told.iter().filter_map(|(_, _, data)| data["text"].as_str()).collect();
+        let received = events(streamed(&api, &code).send().await.unwrap()).await;
+        let output: String =
+            received.iter().filter_map(|(_, _, data)| data["text"].as_str()).collect();
         assert_eq!(output.matches("run-").count(), 5, "{output}");
         assert_eq!(output.matches(&format!("run-{number}-")).count(), 5, "{output}");
-        assert_eq!(told.last().unwrap().2["status"], "succeeded");
-        let numbers: Vec<u64> = told.iter().map(|(number, ..)| *number).collect();
-        assert_eq!(numbers, (1..=told.len() as u64).collect::<Vec<_>>());
+        assert_eq!(received.last().unwrap().2["status"], "succeeded");
+        let numbers: Vec<u64> = received.iter().map(|(number, ..)| *number).collect();
+        assert_eq!(numbers, (1..=received.len() as u64).collect::<Vec<_>>());
     };
     let whose = |number: usize| if number.is_multiple_of(2) { &world.owner } else { &other };
     let all: Vec<_> =
@@ -50,7 +51,7 @@ async fn t60_a_hundred_streams_at_once_tell_each_its_own_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t60_whoever_leaves_a_stream_frees_its_place() {
+async fn t60_a_client_that_leaves_a_stream_frees_its_place() {
     let world = World::with(&["--sandboxes", "1", "--queue", "0"]).await;
     let mut stream = streamed(&world.owner, "import time\ntime.sleep(60)").send().await.unwrap();
     assert!(stream.chunk().await.unwrap().is_some(), "it runs");
@@ -58,11 +59,11 @@ async fn t60_whoever_leaves_a_stream_frees_its_place() {
     assert_eq!(run().await.unwrap().status(), 429);
     drop(stream);
     let is_free = async || run().await.unwrap().status() == 200;
-    wait::within(Duration::from_secs(1), "its place is free", is_free).await;
+    wait::within(Duration::from_secs(5), "its place is free", is_free).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t60_nobody_follows_the_run_of_another() {
+async fn t60_the_run_of_another_principal_cannot_be_followed() {
     let world = World::start().await;
     let stranger = world.principal("stranger", &["USAGE"]).await;
     let made = world.owner.post("/v1/workspaces", json!({"name": "elsewhere"})).await;
@@ -74,8 +75,8 @@ async fn t60_nobody_follows_the_run_of_another() {
         let cancel = format!("/v1/executions/{id}/cancel");
         assert_eq!(api.refused("POST", &cancel, None).await.0, 404);
     }
-    let told = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
-    assert_eq!(told.last().unwrap().2["status"], "succeeded", "nobody has stopped it");
+    let received = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
+    assert_eq!(received.last().unwrap().2["status"], "succeeded", "nobody has stopped it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,18 +98,24 @@ async fn a_stream_and_its_run_end_with_their_key_and_those_of_another_key_go_on(
     }
     for (id, status) in [(id, "cancelled"), (other, "succeeded")] {
         let path = format!("/v1/executions/{id}/events");
-        let told = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
-        assert_eq!(told.last().unwrap().2["status"], status);
+        let received = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
+        assert_eq!(received.last().unwrap().2["status"], status);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_has_a_key_for_the_request_may_go_away() {
+async fn a_client_with_an_idempotency_key_may_disconnect() {
     let world = World::start().await;
     let request = || {
         execute(&world.owner, "import time\ntime.sleep(1.5)\n42").header("idempotency-key", "mine")
     };
-    assert!(request().timeout(Duration::from_millis(500)).send().await.is_err(), "it went away");
+    let runs = async || {
+        let listed = world.owner.get("/v1/executions?status=running").await;
+        !listed["items"].as_array().unwrap().is_empty()
+    };
+    let leaving = tokio::spawn(request().send());
+    wait::until("it runs", runs).await;
+    leaving.abort();
     let again = request().send().await.unwrap();
     assert_eq!(again.headers()["idempotency-replayed"], "true");
     let record: Value = serde_json::from_slice(&again.bytes().await.unwrap()).unwrap();
@@ -116,15 +123,16 @@ async fn whoever_has_a_key_for_the_request_may_go_away() {
     let kept = world.owner.get("/v1/executions").await;
     assert_eq!(kept["items"].as_array().unwrap().len(), 1);
     // The twin: without one, going away ends it.
-    let gone = execute(&world.owner, "import time\ntime.sleep(60)");
-    assert!(gone.timeout(Duration::from_millis(700)).send().await.is_err());
+    let leaving = tokio::spawn(execute(&world.owner, "import time\ntime.sleep(60)").send());
+    wait::until("the twin runs", runs).await;
+    leaving.abort();
     let last = async || world.owner.get("/v1/executions").await["items"][0]["status"].clone();
     let is_over = async || last().await == "cancelled";
     wait::within(Duration::from_secs(5), "it is cancelled", is_over).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_nobody_waits_for_is_still_one_of_its_key() {
+async fn an_asynchronous_run_counts_for_its_key() {
     let world = World::with(&["--key-concurrency", "2"]).await;
     let other = world.principal("other", &["OWNERSHIP"]).await;
     let later = |code| execute(&world.owner, code).header("prefer", "respond-async").send();
@@ -141,7 +149,7 @@ async fn a_run_that_nobody_waits_for_is_still_one_of_its_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_nobody_waited_for_holds_no_sandbox() {
+async fn a_session_whose_client_disconnected_holds_no_sandbox() {
     let world = World::with(&["--sandboxes", "2", "--queue", "0"]).await;
     for wait in 1..40 {
         let request = world.owner.request(Method::POST, "/v1/sessions");

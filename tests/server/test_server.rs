@@ -1,4 +1,4 @@
-//! A real server in a data directory of its own, and a client that speaks plain HTTP to it.
+//! A real server in its own data directory, and a client that sends plain HTTP to it.
 
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 #![allow(
@@ -82,7 +82,7 @@ impl World {
         &self.owner.address
     }
 
-    /// The same server to somebody with another key, or with none.
+    /// The same server for a client with another key, or without one.
     pub fn api(&self, key: &str) -> Api {
         Api::new(self.address(), key)
     }
@@ -166,7 +166,7 @@ impl World {
 const NOBODY: u32 = 65_534;
 
 /// A directory of an ordinary user, and the words that start a program as that user with its data there.
-/// Where the tests are not run by root, that is whoever runs them.
+/// If the tests do not run as root, the user who runs them.
 pub struct OrdinaryUser {
     pub home: TempDir,
     pub program: Vec<String>,
@@ -198,8 +198,10 @@ impl OrdinaryUser {
 
 /// How many files have their bytes in these records.
 pub fn blobs(records: &Path) -> usize {
-    let shelves = std::fs::read_dir(records.join("db/files")).unwrap();
-    shelves.map(|shelf| std::fs::read_dir(shelf.unwrap().path()).map_or(0, Iterator::count)).sum()
+    let directories = std::fs::read_dir(records.join("db/files")).unwrap();
+    directories
+        .map(|directory| std::fs::read_dir(directory.unwrap().path()).map_or(0, Iterator::count))
+        .sum()
 }
 
 pub fn build_bare() {

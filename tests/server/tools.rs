@@ -1,4 +1,4 @@
-//! Tools: made, read back, validated, changed and deleted, by those who may.
+//! Tools: created, read, validated, changed and deleted by principals who may.
 
 use crate::test_server::{Api, World};
 use serde_json::{Value, json};
@@ -176,8 +176,8 @@ async fn a_definition_that_is_not_right_is_refused_at_its_place() {
         let (status, paths, problem) = wrong(&world.owner, "POST", "/v1/tools", &body).await;
         assert_eq!(status, 422, "{body}: {problem}");
         assert!(paths.iter().any(|path| path.starts_with(at)), "{body}: {problem}");
-        let told = problem["errors"].as_array().unwrap();
-        let says = told.iter().any(|it| it["message"].as_str().unwrap().contains(says));
+        let errors = problem["errors"].as_array().unwrap();
+        let says = errors.iter().any(|it| it["message"].as_str().unwrap().contains(says));
         assert!(says, "{body}: {problem}");
     }
     assert_eq!(names(&world.owner.get("/v1/tools").await), [""; 0]);
@@ -315,8 +315,8 @@ async fn a_tool_is_changed_and_called_as_it_is_now() {
     assert_ne!(changed["updated_at"], tool["updated_at"]);
     assert_ne!(changed["code_sha256"], tool["code_sha256"]);
     assert_eq!(world.owner.get(&path(&tool)).await, changed);
-    let refused = world.owner.refused("POST", &call, Some(arguments.clone())).await;
-    assert_eq!(refused, (403, "approval.denied".into()));
+    let error = world.owner.refused("POST", &call, Some(arguments.clone())).await;
+    assert_eq!(error, (403, "approval.denied".into()));
     let allow = Some(json!({"approval_action": "allow"}));
     assert_eq!(world.owner.call("PATCH", &path(&tool), allow).await.0, 200);
     let value = world.owner.post(&call, arguments).await["value"].clone();
@@ -370,7 +370,7 @@ async fn lists_are_newest_first_in_parts_and_without_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_do_nothing_with_a_tool_is_told_that_it_is_not_there() {
+async fn a_tool_is_not_found_for_a_principal_without_privileges_on_it() {
     let world = World::start().await;
     let tool = world.owner.post("/v1/tools", media_probe()).await;
     let (at, rename) = (path(&tool), json!({"name": "mine"}));
@@ -404,7 +404,7 @@ async fn whoever_may_do_nothing_with_a_tool_is_told_that_it_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_calls_a_large_tool_holds_nobody_else_up() {
+async fn a_call_of_a_large_tool_does_not_delay_other_calls() {
     let world = World::under(&["env", "TOKIO_WORKER_THREADS=1"], &[]).await;
     let body = "    x = [1, 2, 3, (4, 5), {'a': [6, 7]}]\n".repeat(25_000);
     let code = format!(
@@ -439,18 +439,24 @@ async fn what_a_tool_will_miss_is_told_before_it_runs() {
     let validated =
         world.owner.post("/v1/tools/validate", tool(json!(["sh", "no-such-program"]))).await;
     assert_eq!(validated["valid"], true, "{validated}");
-    let told: Vec<(&str, &Value, &Value)> = validated["warnings"]
+    let warnings: Vec<(&str, &Value, &Value)> = validated["warnings"]
         .as_array()
         .unwrap()
         .iter()
         .map(|it| (it["message"].as_str().unwrap(), &it["line"], &it["column"]))
         .collect();
-    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
     let expected =
         "import numpy: the environment bare has no numpy; default, atlas, cortex, coderunner have";
-    assert_eq!(told[0], (expected, &json!(2), &json!(1)));
-    assert_eq!(told[1].0, "import nothing_like_it: the environment bare has no nothing_like_it");
-    assert!(told[2].0.contains("no-such-program") && !told[2].0.contains(" sh"), "{told:?}");
+    assert_eq!(warnings[0], (expected, &json!(2), &json!(1)));
+    assert_eq!(
+        warnings[1].0,
+        "import nothing_like_it: the environment bare has no nothing_like_it"
+    );
+    assert!(
+        warnings[2].0.contains("no-such-program") && !warnings[2].0.contains(" sh"),
+        "{warnings:?}"
+    );
 
     let code = "def run(input):\n    import subprocess\n    return subprocess.check_output(['sh', '-c', 'echo 1'], text=True)\n";
     let tool = |programs: Value| {

@@ -48,7 +48,7 @@ async fn t125_traces_tell_of_requests_and_of_nothing_that_is_a_users() {
     world.owner.get(&path).await;
     world.owner.refused("GET", &format!("/v1/assets/{PRIVATE}/{PRIVATE}.txt"), None).await;
     world.owner.refused("POST", "/v1/documents", Some(json!({"urls": [PRIVATE]}))).await;
-    // HTTP/2, whose library would make a span of every frame that anybody sends, without any key.
+    // HTTP/2, whose library would make a span of every frame that any client sends, without a key.
     let mut greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     greeting.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
     greeting.extend([0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);

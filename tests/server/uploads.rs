@@ -1,5 +1,4 @@
-//! Files that mean harm: by their names, by what is in them, by where they are to be fetched from,
-//! and by never coming to their end.
+//! Hostile files: by their names, by their contents, by the URL to fetch them from, and by never ending.
 
 use crate::harness::wait;
 use crate::raw::{self, authority, connect};
@@ -108,8 +107,8 @@ async fn t33_what_code_calls_its_files_stays_in_its_place() {
     }
     let id = record["id"].as_str().unwrap();
     for name in ["..%2f..%2fdb%2fapproval.key", "%2e%2e", "%00", "nothing"] {
-        let refused = world.owner.refused("GET", &format!("/v1/assets/{id}/{name}"), None).await;
-        assert!([400, 404].contains(&refused.0), "{name}: {refused:?}");
+        let error = world.owner.refused("GET", &format!("/v1/assets/{id}/{name}"), None).await;
+        assert!([400, 404].contains(&error.0), "{name}: {error:?}");
     }
 }
 
@@ -181,7 +180,7 @@ async fn uploads_that_break_off_leave_nothing() {
     let staged = || fs::read_dir(world.data.path().join("db/staging")).unwrap().count();
     let left = async || (staged(), world.blobs(), documents(&world.owner).await.len());
     let left = wait::at_rest(Duration::from_secs(1), "what was sent", left).await;
-    // What was whole may be kept although nobody waited for the answer, and is counted then.
+    // A complete upload may be kept although its client disconnected, and is counted then.
     let (staged, blobs, kept) = left;
     assert_eq!((staged, blobs), (0, kept), "no bytes without a row");
     assert!(kept <= 2);
@@ -230,7 +229,7 @@ async fn t34_what_is_in_a_file_is_never_unpacked_and_never_whole_in_memory() {
     assert!(most < before + 16 * 1024, "from {before} KiB to {most} KiB");
 }
 
-/// A server that sends everybody somewhere else.
+/// A server that redirects every request.
 fn redirecting(to: String) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -249,7 +248,7 @@ fn redirecting(to: String) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_reaches_the_inner_network_by_a_url() {
+async fn no_url_reaches_the_inner_network() {
     let wire = TcpListener::bind("127.0.0.1:0").unwrap();
     wire.set_nonblocking(true).unwrap();
     let port = wire.local_addr().unwrap().port();
@@ -296,8 +295,8 @@ async fn nobody_reaches_the_inner_network_by_a_url() {
             ("/v1/sessions".to_owned(), json!({"files": file})),
             (format!("/v1/sessions/{session}/execute"), json!({"code": "1", "files": file})),
         ] {
-            let refused = world.owner.refused("POST", &path, Some(body)).await;
-            assert_eq!(refused, (422, "file.fetch_failed".to_owned()), "{path} {url}");
+            let error = world.owner.refused("POST", &path, Some(body)).await;
+            assert_eq!(error, (422, "file.fetch_failed".to_owned()), "{path} {url}");
         }
     }
     assert!(wire.accept().is_err(), "somebody came");
@@ -306,7 +305,7 @@ async fn nobody_reaches_the_inner_network_by_a_url() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t59_whoever_does_not_take_an_answer_does_not_keep_their_place() {
+async fn t59_a_client_that_does_not_read_its_response_is_disconnected() {
     let world = World::start().await;
     let (_, kept) = upload(&world.owner, &[("\"large\"", &vec![7; 32 * MIB])]).await;
     let path = format!("/v1/documents/{}/content", kept["items"][0]["id"].as_str().unwrap());

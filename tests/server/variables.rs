@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 const CANARY: &str = "hunter2-in-clear-0815";
-/// Gives it backwards, as nobody takes it out of the answer then.
+/// Returns it backwards, so that redaction does not find it.
 const BACKWARDS: &str =
     "import os\ndef run(input):\n    return os.environ.get('TOKEN', 'none')[::-1]\n";
 
@@ -65,13 +65,13 @@ async fn w_034_variables_are_in_the_environment_of_their_tool_alone() {
     assert_eq!(seen(owner, &tool).await, CANARY);
     assert_eq!(seen(owner, &other).await, "of-the-other");
     assert_eq!(seen(owner, &none).await, "none");
-    // In a session somebody could have changed what reads it.
+    // In a session earlier code could have changed what reads it.
     let session = owner.session().await;
     let trap = "import os\nos.environ.get = lambda name, usual=None: globals().setdefault('seen', dict(os.environ))";
     owner.run(&session, trap).await;
     let call = json!({"arguments": {}, "sandbox_id": session});
-    let refused = owner.refused("POST", &format!("{}/call", path(&tool)), Some(call.clone())).await;
-    assert_eq!(refused, (400, "args.invalid".to_owned()));
+    let error = owner.refused("POST", &format!("{}/call", path(&tool)), Some(call.clone())).await;
+    assert_eq!(error, (400, "args.invalid".to_owned()));
     assert_eq!(owner.run(&session, "'seen' in globals()").await["value"], false);
     let session = owner.session().await;
     let call = json!({"arguments": {}, "sandbox_id": session});
@@ -88,20 +88,21 @@ async fn w_035_a_value_is_in_no_record_no_answer_and_no_log() {
     let tool = owner.post("/v1/tools", with_token("one", CANARY)).await;
     assert_eq!(tool["configuration"]["env_variables"][0]["name"], "TOKEN");
     assert_eq!(tool["configuration"]["env_variables"][0]["value"], Value::Null);
-    let mut told = vec![tool.clone(), owner.get(&path(&tool)).await, owner.get("/v1/tools").await];
+    let mut responses =
+        vec![tool.clone(), owner.get(&path(&tool)).await, owner.get("/v1/tools").await];
     let validated = owner.post("/v1/tools/validate", with_token("two", CANARY)).await;
     assert_eq!(validated["valid"], true);
-    told.push(validated);
+    responses.push(validated);
     let mut wrong = with_token("two", CANARY);
     wrong["configuration"]["code"] = json!("def run(");
-    told.push(owner.call("POST", "/v1/tools", Some(wrong)).await.1);
+    responses.push(owner.call("POST", "/v1/tools", Some(wrong)).await.1);
     let twice = json!([{"name": "A", "value": CANARY}, {"name": "A", "value": CANARY}]);
     let mut wrong = with_token("two", CANARY);
     wrong["configuration"]["env_variables"] = twice;
-    told.push(owner.call("POST", "/v1/tools", Some(wrong)).await.1);
+    responses.push(owner.call("POST", "/v1/tools", Some(wrong)).await.1);
     seen(owner, &tool).await;
-    told.push(owner.get("/v1/audit").await);
-    for answer in told {
+    responses.push(owner.get("/v1/audit").await);
+    for answer in responses {
         assert!(!answer.to_string().contains(CANARY), "{answer}");
     }
     assert_eq!(files_with(world.data.path(), CANARY), Vec::<PathBuf>::new());
@@ -202,8 +203,8 @@ async fn another_value_asks_again() {
     };
     let asked = ann.post(&call, json!({"arguments": {}})).await;
     assert_eq!(asked["status"], "waiting_approval", "{asked}");
-    let (status, told) = answer(&asked, "always").await;
-    assert_eq!(status, 200, "{told}");
+    let (status, response) = answer(&asked, "always").await;
+    assert_eq!(status, 200, "{response}");
     assert_eq!(settled(&ann, &asked).await["status"], "succeeded");
     let remembered = ann.post(&call, json!({"arguments": {}})).await;
     assert_eq!(remembered["status"], "succeeded", "{remembered}");
@@ -214,8 +215,8 @@ async fn another_value_asks_again() {
     let asked = ann.post(&call, json!({"arguments": {}})).await;
     assert_eq!(asked["status"], "waiting_approval", "{asked}");
     change(owner, &tool, configuration).await;
-    let (status, told) = answer(&asked, "once").await;
-    assert_eq!((status, &told["code"]), (403, &json!("approval.invalid")), "{told}");
+    let (status, response) = answer(&asked, "once").await;
+    assert_eq!((status, &response["code"]), (403, &json!("approval.invalid")), "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Secrets: written and never read again, sealed on the disk, and given a new key without a loss.
+//! Secrets: written and never read again, encrypted on the disk, and re-encrypted without a loss.
 
 use crate::harness::{self, wait};
 use crate::principals::{
@@ -132,8 +132,8 @@ async fn t66_a_value_is_in_no_record_no_log_no_backup_and_no_answer() {
     assert_eq!(files_with(&world, CANARY), Vec::<PathBuf>::new());
     // The twin: what is not secret is found there.
     assert!(files_with(&world, "TOKEN").contains(&backup));
-    let told = [owner.get("/v1/secrets").await, owner.get(&at(&made)).await];
-    assert!(!format!("{told:?}").contains(CANARY));
+    let responses = [owner.get("/v1/secrets").await, owner.get(&at(&made)).await];
+    assert!(!format!("{responses:?}").contains(CANARY));
     // A copy of the records has no key in it.
     let key = fs::read(world.data.path().join("secrets.key")).unwrap();
     let mut files = Vec::new();
@@ -302,7 +302,7 @@ async fn each_right_on_a_secret_lets_do_what_it_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_of_ones_own_is_nobody_elses() {
+async fn a_personal_secret_is_used_by_its_owner_alone() {
     let world = World::start().await;
     let owner = &world.owner;
     let (ann, bob) = (Person::new(&world, "ann").await, Person::new(&world, "bob").await);
@@ -312,7 +312,7 @@ async fn a_secret_of_ones_own_is_nobody_elses() {
     for person in [&ann, &bob] {
         grant(owner, &person.id, "USAGE", &here).await;
     }
-    // Everybody has one of the same name.
+    // Each principal has one of the same name.
     let (hers, _) = (
         ann.post("/v1/secrets", own("of-ann")).await,
         bob.post("/v1/secrets", own("of-bob")).await,
@@ -505,7 +505,7 @@ async fn what_is_set_during_a_rotation_is_readable_after_it() {
     assert_eq!(rotate(&world).await["values"], 150);
 }
 
-/// The ciphertexts of the two values that there are, as whoever can write to the records could.
+/// The ciphertexts of the two values that there are, as an attacker who can write to the records could.
 pub(crate) fn exchange(database: &rusqlite::Connection) {
     database
         .execute_batch(
@@ -526,8 +526,8 @@ async fn t66_ciphertexts_that_were_exchanged_are_not_opened() {
     world.kill();
     exchange(&database(&world));
     world.again().await;
-    let refused = world.owner.refused("POST", "/v1/secrets/rotate", None).await;
-    assert_eq!(refused, (503, "database.unavailable".into()));
+    let error = world.owner.refused("POST", "/v1/secrets/rotate", None).await;
+    assert_eq!(error, (503, "database.unavailable".into()));
     // Each is good again with a value of its own.
     for secret in [one, other] {
         let value = Some(json!({"value": CANARY}));

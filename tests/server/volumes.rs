@@ -1,5 +1,5 @@
-//! Directories that outlive sessions: seen by the code of an agent whose specification says so, with
-//! the rights of its owner, and by nobody else.
+//! Volumes: visible to code of an agent whose specification names them, with the privileges of its owner, and to
+//! no other.
 
 use crate::harness::wait;
 use crate::principals::{Person, id};
@@ -80,8 +80,8 @@ async fn the_rights_are_those_of_the_owner_of_the_agent() {
     let agent = agent(&world.owner, "a", "[{name: notes, access: write}]").await;
     let it = json!({"kind": "agent", "id": agent});
     let opened = json!({"agent_id": agent});
-    let refused = ann.refused("POST", "/v1/sessions", Some(opened.clone())).await;
-    assert_eq!(refused, (403, "grant.missing".into()), "the agent is not hers to use");
+    let error = ann.refused("POST", "/v1/sessions", Some(opened.clone())).await;
+    assert_eq!(error, (403, "grant.missing".into()), "the agent is not hers to use");
     world.owner.post("/v1/grants", grant("USAGE", it.clone())).await;
     // She has no right on the volume, and the agent lends her its owner's.
     let hers = session(&ann, &agent).await;
@@ -94,12 +94,12 @@ async fn the_rights_are_those_of_the_owner_of_the_agent() {
     let volumes = specification("[{name: notes, access: write}]");
     let hers = json!({"specification": volumes, "run_as": "owner"});
     assert_eq!(ann.call("PUT", &format!("/v1/agents/{agent}"), Some(hers)).await.0, 200);
-    let refused = ann.refused("POST", "/v1/sessions", Some(opened.clone())).await;
-    assert_eq!(refused, (403, "grant.missing".into()));
+    let error = ann.refused("POST", "/v1/sessions", Some(opened.clone())).await;
+    assert_eq!(error, (403, "grant.missing".into()));
     let on_volume = json!({"kind": "volume", "id": owners});
     world.owner.post("/v1/grants", grant("USAGE", on_volume.clone())).await;
-    let refused = ann.refused("POST", "/v1/sessions", Some(opened)).await;
-    assert_eq!(refused, (403, "grant.missing".into()), "reading is not writing");
+    let error = ann.refused("POST", "/v1/sessions", Some(opened)).await;
+    assert_eq!(error, (403, "grant.missing".into()), "reading is not writing");
     world.owner.post("/v1/grants", grant("MODIFY", on_volume)).await;
     session(&ann, &agent).await;
 }
@@ -109,13 +109,13 @@ async fn an_agent_without_its_volume_is_not_made_and_without_code_execution_open
     let world = World::start().await;
     let early = specification("[{name: nothing, access: read}]");
     let early = json!({"name": "a", "specification": early});
-    let refused = world.owner.refused("POST", "/v1/agents", Some(early)).await;
-    assert_eq!(refused, (400, "args.invalid".into()), "somebody else could make the volume");
+    let error = world.owner.refused("POST", "/v1/agents", Some(early)).await;
+    assert_eq!(error, (400, "args.invalid".into()), "somebody else could make the volume");
     let silent = json!({"name": "silent", "specification": "instructions: be kind\n"});
     let silent = id(&world.owner.post("/v1/agents", silent).await);
-    let refused =
+    let error =
         world.owner.refused("POST", "/v1/sessions", Some(json!({"agent_id": silent}))).await;
-    assert_eq!(refused.1, "tool.unavailable");
+    assert_eq!(error.1, "tool.unavailable");
     for volumes in ["{}", "[{name: a}]", "[{name: a, access: read, path: /etc}]"] {
         let bad = json!({"name": "bad", "specification": specification(volumes)});
         assert_eq!(world.owner.refused("POST", "/v1/agents", Some(bad)).await.0, 400, "{volumes}");
@@ -164,7 +164,7 @@ async fn a_volume_that_is_deleted_leaves_nothing_and_its_name_is_free() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_is_taken_away_is_felt_in_an_open_session() {
+async fn a_revoked_grant_ends_the_use_of_a_volume_in_an_open_session() {
     let world = World::start().await;
     let ann = Person::new(&world, "ann").await;
     let volume = volume(&world.owner, "notes").await;
@@ -186,8 +186,8 @@ async fn a_right_that_is_taken_away_is_felt_in_an_open_session() {
     world.owner.call("DELETE", &format!("/v1/grants/{}", grants[2]), None).await;
     let path = format!("/v1/sessions/{opened}/execute");
     let code = Some(json!({"code": "open('/mnt/notes/x').read()"}));
-    let refused = ann.refused("POST", &path, code.clone()).await;
-    assert_eq!(refused, (403, "grant.missing".into()));
+    let error = ann.refused("POST", &path, code.clone()).await;
+    assert_eq!(error, (403, "grant.missing".into()));
     let files = format!("/v1/sessions/{opened}/files");
     assert_eq!(ann.refused("GET", &files, None).await, (403, "grant.missing".into()));
     let reset = ann.refused("POST", &format!("/v1/sessions/{opened}/reset"), None).await;
@@ -197,8 +197,8 @@ async fn a_right_that_is_taken_away_is_felt_in_an_open_session() {
     let (status, answer) =
         world.owner.call("PUT", &format!("/v1/agents/{agent}"), Some(less)).await;
     assert_eq!(status, 200, "{answer}");
-    let refused = ann.refused("POST", &path, code).await;
-    assert_eq!(refused.1, "session.lost");
+    let error = ann.refused("POST", &path, code).await;
+    assert_eq!(error.1, "session.lost");
     ann.call("POST", &format!("/v1/sessions/{opened}/reset"), None).await;
     assert_eq!(says(&ann, &opened, "open('/mnt/notes/x').read()").await, "1");
     // Without the agent, no tool of hers runs in its session either.
@@ -212,12 +212,12 @@ async fn a_right_that_is_taken_away_is_felt_in_an_open_session() {
         json!({"principal": ann.id, "privilege": "USAGE", "object": {"kind": "tool", "id": tool}});
     world.owner.post("/v1/grants", grant).await;
     let call = Some(json!({"arguments": {}, "sandbox_id": opened}));
-    let refused = ann.refused("POST", &format!("/v1/tools/{tool}/call"), call).await;
-    assert_eq!(refused, (403, "grant.missing".into()));
+    let error = ann.refused("POST", &format!("/v1/tools/{tool}/call"), call).await;
+    assert_eq!(error, (403, "grant.missing".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_a_volume_has_its_line_also_if_nobody_waits_for_the_answer() {
+async fn a_change_of_a_volume_has_its_audit_entry_although_the_client_disconnects() {
     let world = World::start().await;
     let volume = volume(&world.owner, "notes").await;
     let path = format!("/v1/volumes/{volume}/files/a");
@@ -242,7 +242,7 @@ async fn a_change_of_a_volume_has_its_line_also_if_nobody_waits_for_the_answer()
     let write = world.owner.request(Method::PUT, &path).body(vec![1; 500_000]);
     leave(write, 200, "volume.write").await;
     leave(world.owner.request(Method::DELETE, &path), 404, "volume.remove").await;
-    // The twin: one line for each change of somebody who waits, too.
+    // The twin: one line for each change of a client that waits, too.
     put(&world.owner, &path, vec![2]).await;
     assert_eq!(lines("volume.write").await, ["a", "a"]);
 }

@@ -83,7 +83,7 @@ def test_a_server_that_is_not_there_is_said_to_be_so() -> None:
     with Belljar("http://127.0.0.1:9", "bj_x") as bj, pytest.raises(Unreachable) as raised:
         bj.execute("1")
     assert (raised.value.code, raised.value.status) == ("server.unreachable", None)
-    assert "no answer from http://127.0.0.1:9: " in str(raised.value)
+    assert "no response from http://127.0.0.1:9: " in str(raised.value)
 
 
 def test_a_proxy_of_the_environment_never_sees_the_key(
@@ -130,7 +130,7 @@ async def is_idle(abj: AsyncBelljar, session: str) -> bool:
     return (await abj.sessions.get(session)).status != "busy"
 
 
-def test_whoever_stops_waiting_stops_the_run(abj: AsyncBelljar) -> None:
+def test_a_client_that_stops_waiting_stops_the_run(abj: AsyncBelljar) -> None:
     async def run() -> None:
         async with abj, abj.session() as session:
             with pytest.raises(asyncio.TimeoutError):

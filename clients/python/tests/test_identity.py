@@ -45,7 +45,7 @@ def test_a_key_is_shown_once_and_never_printed(bj: Belljar, server: Server, ada:
     assert raised.value.status == 401
 
 
-def test_a_grant_lets_somebody_run_code_until_it_is_taken_back(
+def test_a_grant_allows_a_principal_to_run_code_until_it_is_revoked(
     bj: Belljar, server: Server, ada: Principal
 ) -> None:
     key = bj.keys.create("laptop", principal=ada.id)

@@ -9,6 +9,8 @@ import pytest
 
 from belljar import AsyncBelljar, AsyncSession, Belljar, BelljarError
 
+from .waiting import until
+
 
 def test_a_session_remembers_and_is_gone_after_its_with(bj: Belljar) -> None:
     with bj.session(name="notes") as session:
@@ -56,10 +58,10 @@ def test_a_session_can_be_renamed(bj: Belljar) -> None:
 def test_what_runs_can_be_interrupted_and_the_memory_stays(bj: Belljar) -> None:
     with bj.session() as session:
         session.run("x = 1")
-        timer = threading.Timer(0.5, session.interrupt)
-        timer.start()
+        interrupts = threading.Thread(target=until, args=("it is interrupted", session.interrupt))
+        interrupts.start()
         run = session.run("import time\nwhile True: time.sleep(0.01)")
-        timer.join()
+        interrupts.join()
         assert run.status == "cancelled"
         assert session.run("x").value == 1
         assert session.interrupt() is False

@@ -17,14 +17,15 @@ def text(events: list[Event]) -> str:
 
 
 def test_events_come_in_order_while_the_code_runs(bj: Belljar) -> None:
-    began, first = time.monotonic(), 0.0
+    first = 0.0
     events: list[Event] = []
     stream = bj.stream("open('a.csv', 'w').write('1')\n" + COUNT)
     for event in stream:
         if isinstance(event, Output):
-            first = first or time.monotonic() - began
+            first = first or time.monotonic()
         events.append(event)
-    assert first < 0.9 < time.monotonic() - began
+    # The code sleeps for a second between its first output and its end.
+    assert time.monotonic() - first > 0.3
     assert text(events) == COUNTED
     assert isinstance(events[0], StatusChange)
     assert [event.text for event in events if isinstance(event, Result)] == ["9"]

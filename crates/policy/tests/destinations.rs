@@ -351,8 +351,8 @@ fn a_bad_value_is_refused_by_name() {
         ("[::1]443", "`[::1]443` is not a valid host name or IP address"),
         ("*.bücher.example", "`*.bücher.example` is not a valid host name or IP address"),
     ] {
-        let refused = value.parse::<HostPort>().unwrap_err();
-        assert_eq!(refused.to_string(), said);
+        let error = value.parse::<HostPort>().unwrap_err();
+        assert_eq!(error.to_string(), said);
     }
     for port in ["", "-", "80-", "-80", "443-80", "0-80", "+80", "080", "00", "1e3", "65536", "a"] {
         assert!(format!("example.com:{port}").parse::<HostPort>().is_err(), "{port}");
@@ -431,7 +431,7 @@ fn several_integrations_are_a_union_and_the_one_that_opened_is_named() {
 }
 
 #[test]
-fn a_value_that_opens_more_than_the_hosts_of_somebody_is_wide() {
+fn patterns_that_match_hosts_of_several_owners_are_broad() {
     let wide = ["0.0.0.0", "0.0.0.0:80", "*.com", "*.com:0", "api-*.org:443", "*.Com."];
     let internal = ["10.0.0.5", "127.0.0.1:80", "[fd00::5]:1"];
     let narrow =

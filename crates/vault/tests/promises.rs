@@ -1,4 +1,4 @@
-//! The promises about values at rest, and the attacks of someone with write access to the records.
+//! Encryption of values, and attacks by a principal with write access to the records.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -38,7 +38,7 @@ fn given(keys: &str) -> Keyring {
 }
 
 #[test]
-fn what_is_sealed_is_read_again_and_by_nobody_without_the_key() {
+fn a_sealed_value_is_read_with_the_key_and_not_without_it() {
     let directory = TempDir::new().unwrap();
     let vault = open(directory.path(), &[]).unwrap();
     for text in ["", "x", CANARY, "zwölf\nlines", &"k".repeat(64 * 1024)] {
@@ -208,8 +208,8 @@ fn a_key_that_is_given_makes_no_file_and_rotates_to_the_one_before_it() {
     };
     let mut first = with(FIRST, &[]).unwrap();
     let sealed = first.seal(&label(), &canary()).unwrap();
-    let refused = first.begin_rotation(&[sealed.key].into()).unwrap_err();
-    assert!(matches!(refused, RotationError::OneKey));
+    let error = first.begin_rotation(&[sealed.key].into()).unwrap_err();
+    assert!(matches!(error, RotationError::OneKey));
     assert!(matches!(with(SECOND, &[sealed.key]), Err(VaultError::WrongKey)));
 
     let mut both = with(&format!("{SECOND},{FIRST}"), &[sealed.key]).unwrap();
@@ -225,8 +225,8 @@ fn a_key_that_is_given_makes_no_file_and_rotates_to_the_one_before_it() {
 #[test]
 fn what_is_no_key_is_refused_and_not_told_again() {
     for text in ["", "hunter2", &FIRST[..40], &format!("{FIRST},"), &format!("{FIRST},hunter2")] {
-        let refused = text.parse::<Keyring>().unwrap_err().to_string();
-        assert!(!refused.contains("hunter2"), "{refused}");
+        let error = text.parse::<Keyring>().unwrap_err().to_string();
+        assert!(!error.contains("hunter2"), "{error}");
     }
     for text in [FIRST, &FIRST[..43], &format!(" {FIRST} , {SECOND}\n")] {
         text.parse::<Keyring>().unwrap();

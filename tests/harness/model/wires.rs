@@ -1,4 +1,4 @@
-//! The events in which each provider tells one answer.
+//! The events in which each provider streams one response.
 
 use agent::{ModelResponse, ModelStopReason, ToolCall};
 use serde_json::{Value, json};

@@ -95,8 +95,8 @@ impl From<InputRound> for CallToolResponse {
         match turn {
             InputRound::InputRequired(required) => required.into(),
             InputRound::Complete(answers) => {
-                let told = json!(answers).to_string();
-                CallToolResult::success(vec![ContentBlock::text(told)]).into()
+                let response = json!(answers).to_string();
+                CallToolResult::success(vec![ContentBlock::text(response)]).into()
             }
         }
     }

@@ -34,7 +34,7 @@ pub(super) async fn call(
         let value = request.arguments.as_ref().and_then(|given| given.get(name)?.as_str());
         value.unwrap_or_default().to_owned()
     };
-    let told = match request.name.as_ref() {
+    let result = match request.name.as_ref() {
         LOGGING => send_logs(context).await,
         LOGGING_ON_REQUEST => send_requested_logs(context).await,
         SAMPLING => sample(&argument("prompt"), context).await,
@@ -44,8 +44,8 @@ pub(super) async fn call(
         ELICITATION_ENUMS => elicit("Choose.", choices_schema(), context).await,
         _ => elicit(&argument("message"), username_schema(), context).await,
     };
-    let told = told.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-    Ok(CallToolResult::success(vec![ContentBlock::text(told)]).into())
+    let result = result.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+    Ok(CallToolResult::success(vec![ContentBlock::text(result)]).into())
 }
 
 async fn send_logs(context: &Context) -> Result<String, ServiceError> {

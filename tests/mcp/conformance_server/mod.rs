@@ -86,7 +86,7 @@ impl ConformanceServer {
 
 impl fmt::Debug for ConformanceServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fixtures").field("door", &self.server).finish_non_exhaustive()
+        f.debug_struct("Fixtures").field("server", &self.server).finish_non_exhaustive()
     }
 }
 

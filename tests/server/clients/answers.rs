@@ -1,4 +1,4 @@
-//! What the hosts of the tests say: as much of each API as its client needs, and lies.
+//! Responses of the fake hosts: as much of each API as its client needs, and invalid ones.
 
 use super::host::{Line, Seen};
 use crate::harness::wait_blocking;

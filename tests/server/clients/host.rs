@@ -1,5 +1,5 @@
-//! Hosts on this machine, with names and certificates of their own. Each speaks over TLS, answers one
-//! request on a connection as it is told to, and writes down what has reached it.
+//! Hosts on this machine, with their own names and certificates. Each speaks TLS, sends the configured response to
+//! one request on a connection, and records what it receives.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -47,7 +47,7 @@ pub(super) type Answer = Box<dyn Fn(&Seen, &mut Line) -> io::Result<()> + Send +
 pub(super) struct Host {
     pub(super) name: &'static str,
     pub(super) port: u16,
-    /// How often somebody has connected, whatever came of it.
+    /// The number of connections, also failed ones.
     knocks: Arc<AtomicUsize>,
 }
 

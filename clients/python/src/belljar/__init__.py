@@ -1,6 +1,6 @@
-"""Run Python that you did not write: the client of a Belljar server.
+"""Run Python code that you do not trust: the client of a Belljar server.
 
-`Belljar` waits for its answers, `AsyncBelljar` is awaited. They have the same methods.
+`Belljar` blocks until the response, `AsyncBelljar` is awaited. They have the same methods.
 """
 
 from ._async.client import AsyncBelljar

@@ -1,7 +1,7 @@
-"""JSON of the server as the nouns of this package.
+"""JSON of the server as the models of this package.
 
-A newer server may say more: fields that a noun does not have are left out, and words that an
-older client does not know stay the strings that they are.
+A newer server may send more: fields that a model does not have are ignored, and values that an
+older client does not know stay strings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FRACTION = re.compile(r"\.(\d{1,6})\d*")
 
 
 def decode(kind: type[T], data: Any) -> T:
-    """Raises `TypeError`, `ValueError` or `AttributeError` for what is not that noun."""
+    """Raises `TypeError`, `ValueError` or `AttributeError` for data of another form."""
     return cast(T, _decode(kind, data))
 
 

@@ -1,7 +1,7 @@
-"""What goes wrong: refusals of the server, runs that failed, and a server that is not there.
+"""Errors: rejected requests, failed executions, and unreachable servers.
 
 Every error of this package is a `BelljarError`. Code that fails in the sandbox is no error of the
-call that ran it; it becomes one only when asked for, by `raise_for_error` and by `tools.call`.
+call that ran it, except with `raise_for_error` and `tools.call`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Detail:
-    """One thing that is wrong in a request or in a source."""
+    """An error in a field of a request, or in a line of a source."""
 
     message: str
     path: str | None = None
-    """In the request, as a JSON pointer."""
+    """The field of the request, as a JSON pointer."""
     code: str | None = None
     line: int | None = None
     column: int | None = None
@@ -31,7 +31,7 @@ class Detail:
 
 
 class BelljarError(Exception):
-    """A request that was not done. `code` is stable, `hint` says what to do."""
+    """A request that failed. `code` is stable, `hint` says what to do."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class BelljarError(Exception):
         self.message = message
         self.hint = hint
         self.status = status
-        """The status of the answer; `None` if there was none."""
+        """The HTTP status of the response; `None` if there was none."""
         self.errors = errors
         self.request_id = request_id
 
@@ -60,24 +60,24 @@ class BelljarError(Exception):
 
 
 class Unreachable(BelljarError):
-    """There was no answer, or one that cannot be understood."""
+    """There was no response, or one that cannot be read."""
 
 
 class ApprovalPending(BelljarError):
-    """The call waits for a person; `approval_id` is the question."""
+    """The call requires an approval, which is pending; `approval_id` is its id."""
 
     def __init__(self, execution: Execution) -> None:
         super().__init__(
             "approval.required",
-            f"a person has to allow this call of {execution.tool}",
-            hint="approvals.wait waits for the answer, executions.wait for the end of the run",
+            f"the call of {execution.tool} requires an approval",
+            hint="use approvals.wait for the decision, executions.wait for the result",
         )
         self.execution = execution
         self.approval_id = execution.approval_id or ""
 
 
 class ExecutionError(BelljarError):
-    """The code ran and did not succeed; `execution` has all that is known of it."""
+    """The code ran and did not succeed; `execution` is the record."""
 
     def __init__(self, execution: Execution) -> None:
         error = execution.error

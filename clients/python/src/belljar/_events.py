@@ -1,4 +1,4 @@
-"""A stream of events: lines of SSE as nouns, and where to take it up again when it breaks."""
+"""A stream of events: parses SSE, and resumes after a broken connection."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ._errors import BelljarError, Unreachable
 from ._models import ApprovalAsked, End, Event, Fault, File, Output, Result, StatusChange
 from ._plan import Plan, nothing, segment
 
-# The server says something every 15 s, if only that it is there.
+# The server sends a comment every 15 s if there is no event.
 SILENCE_SECONDS = 60.0
 # A restart of the server takes a few seconds.
 BREAKS_MAX = 6
 BREAK_SECONDS_MAX = 8.0
 
-_NOUNS: dict[str, type[Any]] = {
+_EVENT_TYPES: dict[str, type[Any]] = {
     "status": StatusChange,
     "output": Output,
     "result": Result,
@@ -29,7 +29,7 @@ _NOUNS: dict[str, type[Any]] = {
 
 
 class Follow:
-    """How far the events of one execution were heard."""
+    """The position in the events of one execution, which survives a broken connection."""
 
     def __init__(self, execution_id: str) -> None:
         self.execution_id = execution_id
@@ -40,7 +40,7 @@ class Follow:
         self._frame: dict[str, str] = {}
 
     def plan(self) -> Plan[None]:
-        """The request for everything that was not heard yet."""
+        """The request for all events that were not received yet."""
         self._rest, self._frame = b"", {}
         return Plan(
             method="GET",
@@ -50,8 +50,8 @@ class Follow:
             seconds=SILENCE_SECONDS,
         )
 
-    def hear(self, piece: bytes) -> Iterator[Event]:
-        """The events that are complete with this piece of the answer."""
+    def receive(self, piece: bytes) -> Iterator[Event]:
+        """The events that are complete with this piece of the response."""
         # Only here: what Python and httpx call lines end at characters that an event may contain.
         *lines, self._rest = (self._rest + piece).split(b"\n")
         try:
@@ -60,7 +60,7 @@ class Follow:
                 if event is not None:
                     yield event
         except (TypeError, ValueError) as error:
-            message = f"an event cannot be understood: {error}"
+            message = f"an event cannot be read: {error}"
             raise Unreachable("answer.unreadable", message) from error
 
     def _line(self, line: str) -> Event | None:
@@ -74,15 +74,15 @@ class Follow:
     def _event(self, frame: dict[str, str]) -> Event | None:
         self._last = int(frame.get("id", self._last))
         self._breaks = 0
-        noun = _NOUNS.get(frame.get("event", ""))
-        if noun is None:
+        event_type = _EVENT_TYPES.get(frame.get("event", ""))
+        if event_type is None:
             return None
-        event: Event = decode(noun, json.loads(frame["data"]))
+        event: Event = decode(event_type, json.loads(frame["data"]))
         self.finished = isinstance(event, End)
         return event
 
     def broken(self, error: BelljarError) -> float:
-        """How long to wait before it is taken up again; raises what it must not be after."""
+        """How long to wait before reconnecting; raises an error that forbids it."""
         self._breaks += 1
         passing = error.code == "server.unreachable" or error.status in (429, 503)
         if not passing or self._breaks > BREAKS_MAX:

@@ -75,5 +75,5 @@ def _load(transport: Transport, file: File) -> bytes:
 
 
 def async_displayable(transport: AsyncTransport, result: T) -> T:  # noqa: ARG001
-    """The result as it is: a notebook awaits nothing while it displays a value."""
+    """The unchanged result: a notebook awaits nothing while it displays a value."""
     return result

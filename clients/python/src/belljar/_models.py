@@ -1,7 +1,7 @@
 """The objects of the API, as the client reads them.
 
-They hold what the server said and nothing more. Where a noun has a word with a fixed choice, a
-newer server may send one that is not listed here.
+They have the fields of the response and nothing else. A newer server may send values that the
+literals here do not list.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ApprovalAction = Literal["allow", "deny", "review"]
 ApprovalState = Literal["pending", "allowed", "used", "denied", "expired", "void"]
 ApprovalScope = Literal["once", "session", "always"]
 RunAs = Literal["owner", "caller"]
-# The reply to an action of an agent, in the words of the API.
+# The reply to an action of an agent, with the values of the API.
 Confirmation = Literal["ALLOW", "DENY"]
 TraceFormat = Literal["json", "ipynb", "html", "text"]
 PrincipalKind = Literal["user", "role", "service"]
@@ -360,7 +360,7 @@ class Trace:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeResult:
-    """The result of a request in plain words."""
+    """The result of a request in natural language."""
 
     execution_id: str
     status: Status
@@ -587,7 +587,7 @@ class Key:
     concurrency: int | None = None
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
-    # Only when it is made, and never where a notebook or a log would print it.
+    # Only in the response that creates the key. `repr` keeps it out of notebooks and logs.
     secret: str | None = field(default=None, repr=False)
 
 

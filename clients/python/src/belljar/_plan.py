@@ -1,6 +1,6 @@
-"""A request as a value: what is sent, how the answer is read, and when it may be sent again.
+"""A request as a value: what is sent, how the response is read, and when it may be retried.
 
-Both clients send the same plans. Nothing in this module talks to a server or waits.
+Both clients send the same plans. Nothing in this module connects to a server or waits.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ._models import Page
 T = TypeVar("T")
 
 # A server on the same network answers in milliseconds; one that is busy writing, in seconds.
-ANSWER_SECONDS = 60.0
+RESPONSE_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
-# Before code runs, an environment may have to be built, files fetched, and a place become free.
+# Before code runs, an environment may have to be built, files fetched, and capacity become free.
 PREPARATION_SECONDS = 300.0
-# The largest page that a server gives.
+# The largest page that a server returns.
 PAGE_ITEMS = 200
 RETRIES_MAX = 4
 # A caller decides whether to retry after a longer time than this.
@@ -43,20 +43,20 @@ class Plan(Generic[T]):
     body: bytes | Path | None = None
     form: Path | None = None
     """The file of a `multipart/form-data` body."""
-    seconds: float = ANSWER_SECONDS
+    seconds: float = RESPONSE_SECONDS
     runs: bool = False
-    """Code is run for it, and a refusal says that none was."""
+    """It runs code, and an error response means that no code ran."""
 
     @property
     def repeatable(self) -> bool:
-        """Sending it again after a refusal is the same as sending it once."""
+        """Sending it again after an error response is the same as sending it once."""
         return self.method == "GET" or self.runs or "Idempotency-Key" in self.headers
 
     def after(self, cursor: str) -> Plan[T]:
         return replace(self, query={**self.query, "cursor": cursor})
 
     def later(self) -> Plan[T]:
-        """Answered at once, while what was asked for goes on."""
+        """The same request, answered at once while the run continues."""
         return replace(self, headers={**self.headers, "Prefer": "respond-async"})
 
 
@@ -65,7 +65,7 @@ class Pause:
     seconds: float
 
 
-# A sequence of requests: it yields plans and pauses, receives the answers, and returns the result.
+# A sequence of requests: it yields plans and pauses, receives results, and returns the last one.
 Steps = Generator[Plan[Any] | Pause, Any, T]
 
 
@@ -83,9 +83,9 @@ def post(
     read: Callable[[httpx.Response], T],
     json: Any = None,
     *,
-    seconds: float = ANSWER_SECONDS,
+    seconds: float = RESPONSE_SECONDS,
 ) -> Plan[T]:
-    # Made with the plan, so that the same plan sent again is known to be the same.
+    # Created with the plan, so that a retry of the same plan has the same key.
     key = {"Idempotency-Key": str(uuid.uuid4())}
     return Plan(method="POST", path=path, read=read, json=json, headers=key, seconds=seconds)
 
@@ -157,17 +157,17 @@ def retry_seconds(plan: Plan[Any], response: httpx.Response, retries: int) -> fl
 
 
 def answer(plan: Plan[T], response: httpx.Response) -> T:
-    """What the plan was sent for, or the refusal as an error."""
+    """The result of the plan. Raises the error of an error response."""
     if not response.is_success:
         raise refusal(response)
     try:
         return plan.read(response)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        message = f"the answer to {plan.method} {plan.path} cannot be understood: {error}"
+        message = f"the response to {plan.method} {plan.path} cannot be read: {error}"
         raise Unreachable(
             "answer.unreadable",
             message,
-            hint="is this a Belljar server, and one that is not newer than this package?",
+            hint="check that the URL is of a Belljar server that is not newer than this package",
             status=response.status_code,
         ) from error
 
@@ -185,8 +185,8 @@ def refusal(response: httpx.Response) -> BelljarError:
             request_id=request_id,
         )
     except (AttributeError, LookupError, TypeError, ValueError):
-        # Something between here and the server has answered.
-        code, message = "answer.unreadable", f"the answer was {response.status_code}"
+        # A proxy before the server has responded.
+        code, message = "answer.unreadable", f"HTTP status {response.status_code} without a problem"
         return Unreachable(code, message, status=response.status_code, request_id=request_id)
 
 
@@ -194,6 +194,6 @@ def unreachable(server: httpx.URL, error: httpx.TransportError) -> Unreachable:
     address, reason = str(server).rstrip("/"), str(error) or type(error).__name__
     return Unreachable(
         "server.unreachable",
-        f"there was no answer from {address}: {reason}",
-        hint="`belljar serve` starts a server; BELLJAR_URL or Belljar(url) names another",
+        f"no response from {address}: {reason}",
+        hint="start one with `belljar serve`, or set BELLJAR_URL or Belljar(url) to another",
     )

@@ -1,7 +1,7 @@
-"""What a tool can be made from: a function, Python source, a file, or its definition.
+"""The sources of a tool: a function, Python source, a file, or its definition.
 
-Whatever it is, it becomes the JSON of a tool here. Nothing is run, and a function that needs
-something from outside of it is refused, because the sandbox would not have it.
+This module turns each into the JSON of a tool. Nothing is run, and a function that uses names
+from outside its body is refused, because the sandbox would not have them.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def definition(
     environment: str | None = None,
     approval_action: ApprovalAction | None = None,
 ) -> dict[str, Any]:
-    said = body(
+    fields = body(
         name=name,
         description=description,
         environment=environment,
         approval_action=approval_action,
     )
-    made = {**_read(source), **said}
-    if made.get("type") == "runPythonCode" and "name" in made:
-        # As the server has it for a Python file that says nothing of itself.
-        made.setdefault("description", f"Python tool {made['name']}")
-    return made
+    tool = {**_read(source), **fields}
+    if tool.get("type") == "runPythonCode" and "name" in tool:
+        # The default of the server for a Python file without a description.
+        tool.setdefault("description", f"Python tool {tool['name']}")
+    return tool
 
 
 def _read(source: ToolSource) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def _function(function: Callable[..., Any]) -> dict[str, Any]:
     outside = sorted(used - {name} - set(dir(builtins)))
     if outside:
         raise TypeError(
-            f"{name} uses {', '.join(outside)} from outside of it, which the sandbox does not "
-            "have: import or define it inside of the function, or give the whole source"
+            f"{name} uses {', '.join(outside)} from outside its body, which the sandbox does not "
+            "have: import or define it inside the function, or pass the whole source"
         )
     code = re.sub(rf"\b{re.escape(name)}\(", "handle(", code, count=1)
     if name in used:

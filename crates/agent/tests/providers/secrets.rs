@@ -40,7 +40,7 @@ impl io::Write for Log {
 }
 
 #[tokio::test]
-async fn a_provider_that_repeats_the_key_tells_it_to_nobody() {
+async fn a_key_that_a_provider_repeats_is_redacted() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()

@@ -1,4 +1,4 @@
-//! What `handle` may be called with, and what it is then given.
+//! Arguments of `handle`: which ones are accepted, and which values it gets.
 
 use crate::{check_as, tool};
 use belljar_contract::{
@@ -29,9 +29,9 @@ fn keywords(call: &ValidatedCall) -> Value {
 }
 
 fn refused(parameters: &str, arguments: &str) -> (String, String) {
-    let fault = call(parameters, arguments).unwrap_err();
-    assert!(!fault.retryable, "the same arguments fail again");
-    (fault.code.to_string(), fault.message)
+    let error = call(parameters, arguments).unwrap_err();
+    assert!(!error.retryable, "the same arguments fail again");
+    (error.code.to_string(), error.message)
 }
 
 fn extended(code: &str) -> CodeTool {
@@ -93,10 +93,10 @@ fn an_integer_that_json_readers_round_is_refused() {
         let arguments = format!(r#"{{"x": {argument}}}"#);
         let called = call("x: int", &arguments);
         assert_eq!(called.is_ok(), arrives, "{argument}");
-        if let Err(fault) = called {
+        if let Err(error) = called {
             let expected =
                 "Invalid argument 'x': it does not fit into 64 bits; pass it as a string";
-            assert_eq!(fault.message, expected);
+            assert_eq!(error.message, expected);
         }
     }
     assert_eq!(
@@ -140,14 +140,14 @@ fn a_missing_argument_is_named_and_nothing_is_called() {
 // the first half of C-115: without valid arguments there is no Call, so there is nothing to make
 #[test]
 fn everything_that_is_wrong_is_said_at_once() {
-    let fault = call("a: int, b: str, c: bool = True", r#"{"b": 5, "d": 1, "c": 0}"#).unwrap_err();
-    assert_eq!(fault.code.to_string(), "args.invalid");
+    let error = call("a: int, b: str, c: bool = True", r#"{"b": 5, "d": 1, "c": 0}"#).unwrap_err();
+    assert_eq!(error.code.to_string(), "args.invalid");
     assert_eq!(
-        fault.message,
+        error.message,
         "Missing required argument 'a'; Invalid argument 'b': expected string, got number 5; \
          Invalid argument 'c': expected boolean, got number 0; Unknown argument(s): d"
     );
-    assert!(fault.hint.unwrap().contains("the tool was not called"));
+    assert!(error.hint.unwrap().contains("the tool was not called"));
 }
 
 #[test]
@@ -167,22 +167,22 @@ fn arguments_are_bounded_in_size() {
     let tool = tool("def handle(x: str): pass");
     let fits = "x".repeat(ARGUMENTS_BYTES_MAX - r#"{"x":""}"#.len());
     assert!(tool.validate_call(json!({ "x": fits })).is_ok());
-    let fault = tool.validate_call(json!({ "x": format!("{fits}x") })).unwrap_err();
-    assert_eq!(fault.code.to_string(), "args.invalid");
-    assert_eq!(fault.message, "The arguments have 1048577 bytes; at most 1048576 are allowed");
-    assert_eq!(fault.hint.unwrap(), "pass large data as a file");
+    let error = tool.validate_call(json!({ "x": format!("{fits}x") })).unwrap_err();
+    assert_eq!(error.code.to_string(), "args.invalid");
+    assert_eq!(error.message, "The arguments have 1048577 bytes; at most 1048576 are allowed");
+    assert_eq!(error.hint.unwrap(), "pass large data as a file");
 }
 
 #[test]
 fn a_refusal_is_short_whatever_was_sent() {
     let many = json!({ "x": vec!["no"; 100_000] });
-    let fault = tool("def handle(x: list[int]): pass").validate_call(many).unwrap_err();
-    assert!(fault.message.starts_with("Invalid argument 'x[0]': expected integer, got string"));
-    assert!(fault.message.ends_with("there may be more errors"), "{}", fault.message);
+    let error = tool("def handle(x: list[int]): pass").validate_call(many).unwrap_err();
+    assert!(error.message.starts_with("Invalid argument 'x[0]': expected integer, got string"));
+    assert!(error.message.ends_with("there may be more errors"), "{}", error.message);
     let long = json!({ "x": "é".repeat(100_000), "y".repeat(100_000): 1 });
-    let fault = tool("def handle(x: int): pass").validate_call(long).unwrap_err();
-    assert!(fault.message.chars().count() < 4_100, "{}", fault.message.len());
-    assert!(fault.message.ends_with('…'));
+    let error = tool("def handle(x: int): pass").validate_call(long).unwrap_err();
+    assert!(error.message.chars().count() < 4_100, "{}", error.message.len());
+    assert!(error.message.ends_with('…'));
 }
 
 /// What a date and time becomes, or `None` for a refusal.
@@ -362,7 +362,7 @@ fn what_arguments_become_in_python_is_a_plan_beside_them() {
 
 #[test]
 fn a_handle_that_is_gone_when_it_is_called_is_said_in_the_same_words() {
-    let fault = call("", "{}").unwrap().missing_function_error();
-    assert_eq!(fault.code.to_string(), "code.no_entry");
-    assert_eq!(fault.message, "Function 'handle' not found.");
+    let error = call("", "{}").unwrap().missing_function_error();
+    assert_eq!(error.code.to_string(), "code.no_entry");
+    assert_eq!(error.message, "Function 'handle' not found.");
 }

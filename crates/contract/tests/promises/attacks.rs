@@ -1,4 +1,4 @@
-//! Sources, schemas and arguments that are small to write and were large to read.
+//! Sources, schemas and arguments that are small to write and large to parse.
 //!
 //! Each is within the limits of size and was a crash, a hang or a flood of memory before.
 
@@ -159,8 +159,8 @@ fn of_many_wrong_items_the_first_are_named() {
     let name = "p".repeat(400_000);
     let code = format!("def handle({name}: list[int]): 0\n");
     let tool = check_as(&code, AnnotationMode::Strict).result.unwrap();
-    let fault = call(&tool, json!({ name: vec![Value::Null; 50_000] })).unwrap_err();
-    assert!(fault.message.len() < 10_000, "{} bytes", fault.message.len());
+    let error = call(&tool, json!({ name: vec![Value::Null; 50_000] })).unwrap_err();
+    assert!(error.message.len() < 10_000, "{} bytes", error.message.len());
 }
 
 #[test]
@@ -169,8 +169,8 @@ fn a_long_list_of_choices_is_not_repeated_for_each_wrong_item() {
     let items = json!({"field_type": "INTEGER", "enum_values": choices});
     let field = json!([{"name": "a", "field_type": "ARRAY", "items_schema": items}]);
     let tool = runner(field, Value::Null);
-    let fault = call(&tool, json!({"a": vec![-1; 5_000]})).unwrap_err();
-    assert!(fault.message.len() < 200_000, "{} bytes", fault.message.len());
+    let error = call(&tool, json!({"a": vec![-1; 5_000]})).unwrap_err();
+    assert!(error.message.len() < 200_000, "{} bytes", error.message.len());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Annotations for those who ask for more than the seed takes.
+//! The extended contract: annotations beyond those of the vendor document.
 
 use crate::{check_as, is_draft_7};
 use belljar_contract::{AnnotationMode, CodeTool, SourceCheck};

@@ -1,4 +1,4 @@
-//! Importer 2: lists of SchemaField, and what `run` may be given and give.
+//! Importer 2: lists of SchemaField, and the arguments and results of `run`.
 
 use crate::is_draft_7;
 use belljar_contract::{AnnotationMode, CallArguments, CodeTool, ObjectSchema, schema_fields};
@@ -347,10 +347,10 @@ fn a_wrong_type_is_refused_and_run_is_not_called() {
         for (name, value) in &values {
             match tool.validate_call(json!({ "f": value })) {
                 Ok(_) => assert!(fitting.contains(name), "{kind} took {value}"),
-                Err(fault) => {
+                Err(error) => {
                     assert!(!fitting.contains(name), "{kind} refused {value}");
-                    assert_eq!(fault.code.to_string(), "args.invalid");
-                    assert_eq!(fault.message, format!("Invalid input field 'f' for type {kind}"));
+                    assert_eq!(error.code.to_string(), "args.invalid");
+                    assert_eq!(error.message, format!("Invalid input field 'f' for type {kind}"));
                 }
             }
         }
@@ -364,9 +364,9 @@ fn a_required_field_is_asked_for_and_another_stays_away() {
         {"name": "a", "field_type": "STRING", "required": true},
         {"name": "b", "field_type": "STRING"},
     ]));
-    let fault = tool.validate_call(json!({"b": "x"})).unwrap_err();
-    assert_eq!(fault.message, "Missing required code runner input field 'a'");
-    assert_eq!(fault.code.to_string(), "args.missing");
+    let error = tool.validate_call(json!({"b": "x"})).unwrap_err();
+    assert_eq!(error.message, "Missing required code runner input field 'a'");
+    assert_eq!(error.code.to_string(), "args.missing");
     assert_eq!(given(&tool, json!({"a": "x"})), json!({"a": "x"}));
 }
 
@@ -565,9 +565,9 @@ fn a_value_is_what_output_schema_says() {
             "Code runner output object 'o' contains undeclared fields: q",
         ),
     ] {
-        let fault = call.check_output(&value).unwrap_err();
+        let error = call.check_output(&value).unwrap_err();
         assert_eq!(
-            (fault.code.to_string(), fault.message),
+            (error.code.to_string(), error.message),
             ("output.schema".into(), message.into())
         );
     }

@@ -1,4 +1,4 @@
-//! Functions that are deployed, and tools that call them.
+//! Deployed functions, and tools that call them.
 
 use belljar_contract::{
     CallArguments, CallFunctionTool, Diagnostic, FunctionContract, PythonSource,
@@ -28,7 +28,7 @@ fn a_function_is_given_what_it_asks_for_by_name_and_nothing_else() {
 }
 
 #[test]
-fn what_nobody_can_give_is_refused_by_its_place() {
+fn an_argument_that_functions_do_not_have_is_refused_with_its_place() {
     let refused = |code: &str| function(code).unwrap_err().remove(0);
     let other = refused("import os\ndef handle(data, other): ...");
     let place = other.place.unwrap();

@@ -444,7 +444,7 @@ fn other_styles_of_docstrings_are_named_and_never_an_error() {
 }
 
 #[test]
-fn a_type_that_nobody_imported_is_said_before_it_is_a_name_error() {
+fn a_type_that_is_not_imported_is_reported_before_it_is_a_name_error() {
     let warnings = |code: &str| -> Vec<String> {
         let warnings = check(code).warnings;
         warnings.into_iter().map(|it| it.message).filter(|it| it.contains("not defined")).collect()

@@ -1,4 +1,4 @@
-//! Nothing that is read makes the reader fall: no panic, no deep stack, no long wait.
+//! No input breaks the parser: no panic, no deep stack, no long wait.
 
 use crate::{check_as, draft_7, is_draft_7};
 use belljar_contract::{AnnotationMode, CodeTool, PythonSource, SOURCE_BYTES_MAX, SourceCheck};

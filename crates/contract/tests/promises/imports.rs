@@ -1,4 +1,4 @@
-//! What a source imports, told before it runs.
+//! The imports of a source, listed before it runs.
 
 use belljar_contract::{PythonSource, is_standard};
 

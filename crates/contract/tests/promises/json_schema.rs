@@ -1,4 +1,4 @@
-//! Any JSON Schema, in the hands of people and of attackers.
+//! JSON Schema of users and of attackers.
 
 use belljar_contract::{ArgumentsSchema, CallFunctionTool, JsonSchemaError};
 use serde_json::{Value, json};
@@ -22,8 +22,8 @@ fn tool(schema: Value) -> CallFunctionTool {
 }
 
 fn refusal(tool: &CallFunctionTool, arguments: Value) -> (String, String) {
-    let fault = tool.check(&arguments).unwrap_err();
-    (fault.code.to_string(), fault.message)
+    let error = tool.check(&arguments).unwrap_err();
+    (error.code.to_string(), error.message)
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_check_ends_after_a_number_of_steps() {
 }
 
 #[test]
-fn a_pattern_keeps_nobody() {
+fn no_pattern_takes_long_to_match() {
     let tool = tool(json!({"properties": {"a": {"pattern": "^(a+)+$"}}}));
     let started = Instant::now();
     assert!(tool.check(&json!({"a": format!("{}b", "a".repeat(100_000))})).is_err());

@@ -1,4 +1,4 @@
-//! What the contract crate promises, line by line of the spec.
+//! The promises of the crate `contract`, line by line of the spec.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up has to fail")]
 #![allow(clippy::panic, reason = "as above")]

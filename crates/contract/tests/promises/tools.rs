@@ -1,4 +1,4 @@
-//! The JSON of a tool, in the form of either seed.
+//! The JSON of a tool, in the form of either vendor document.
 
 use crate::tool;
 use belljar_contract::{
@@ -267,8 +267,8 @@ fn source_and_input_are_bounded_with_their_tool_named() {
         "Code runner 'tool' source exceeds 1048576 bytes".to_owned(),
     );
     assert_eq!(problem(&runner(&format!("{fits}x"))), expected);
-    let fault = tool.validate_call(json!({ "x": "x".repeat(1024 * 1024) })).unwrap_err();
-    assert_eq!(fault.message, "Code runner 'tool' input exceeds 1048576 bytes");
+    let error = tool.validate_call(json!({ "x": "x".repeat(1024 * 1024) })).unwrap_err();
+    assert_eq!(error.message, "Code runner 'tool' input exceeds 1048576 bytes");
 }
 
 // proves W-036
@@ -428,8 +428,8 @@ fn a_test_has_no_parameters() {
         assert_eq!(checked.warnings[0].place.as_ref().unwrap().line, 2);
         let tool = checked.result.unwrap();
         assert_eq!(tool.test, TestFunction::WithParameters);
-        let fault = tool.test_call().unwrap_err();
-        assert_eq!((fault.code.to_string(), fault.message), ("code.type".into(), message.into()));
+        let error = tool.test_call().unwrap_err();
+        assert_eq!((error.code.to_string(), error.message), ("code.type".into(), message.into()));
         assert!(tool.validate_call(json!({})).is_ok(), "the tool itself is fine");
     }
     for code in ["def handle(): pass\ndef test(): pass", "def handle(): 0\nasync def test(): 0"] {
@@ -451,10 +451,10 @@ fn without_a_test_the_tool_is_valid_and_says_so() {
     {
         let tool = tool(code);
         assert_eq!(tool.test, TestFunction::Absent);
-        let fault = tool.test_call().unwrap_err();
-        assert_eq!(fault.message, "Function 'test' not found.");
-        assert_eq!(fault.code.to_string(), "code.no_entry");
-        assert!(fault.hint.unwrap().contains("the tool itself is valid"));
+        let error = tool.test_call().unwrap_err();
+        assert_eq!(error.message, "Function 'test' not found.");
+        assert_eq!(error.code.to_string(), "code.no_entry");
+        assert!(error.hint.unwrap().contains("the tool itself is valid"));
         assert!(tool.validate_call(json!({})).is_ok());
     }
     let tested = accepted(&runner("def run(input): pass\ndef test(): pass"));

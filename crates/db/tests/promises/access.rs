@@ -1,4 +1,4 @@
-//! Principals, their keys, and what they were granted.
+//! Principals, their keys and their grants.
 
 use crate::world::{ALL, World, grant, id, moment, principal};
 use belljar_db::{DatabaseError, GrantFilter, OwnedCounts, PageRequest};

@@ -1,4 +1,4 @@
-//! Approvals: answered once, used once, and not after their time.
+//! Approvals: decided once, used once, and not after their expiry.
 
 use crate::world::{ALL, World, execution, id, moment};
 use belljar_db::{

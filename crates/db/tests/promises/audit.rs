@@ -1,4 +1,4 @@
-//! The audit log: whoever changes the file by other means is found out.
+//! The audit log: a change of the file by other programs is detected.
 
 use crate::world::{ALL, World, moment, principal, purge};
 use belljar_db::{
@@ -35,7 +35,7 @@ fn entries(world: &World) -> i64 {
     verify_audit(world.data.path(), None, None).unwrap().entries
 }
 
-/// The verdict after somebody has changed the file with SQL.
+/// The verdict after a change of the file with SQL.
 async fn tampered(sql: &str) -> (i64, ChainBreak) {
     let world = written().await;
     Connection::open(world.data.path().join("db/belljar.sqlite3"))
@@ -151,7 +151,7 @@ async fn entries_are_listed_newest_first_for_their_own_workspace() {
     assert_eq!(second.items[0].hash.len(), 64);
 }
 
-/// Cuts the last entries off and sets the head back to the one before them, as somebody with SQL can.
+/// Cuts the last entries off and sets the head back to the one before them, as an attacker with SQL can.
 const CUT: &str = "DELETE FROM audit WHERE sequence > 3; UPDATE audit_head SET sequence = 3, \
                    hash = (SELECT hash FROM audit WHERE sequence = 3)";
 
@@ -254,7 +254,7 @@ async fn t120_the_log_is_verified_after_its_old_part_was_forgotten() {
     );
 }
 
-/// Takes away all that says that a log was ever signed, as somebody who can write to the data directory can.
+/// Removes every sign that a log was signed, as an attacker who can write to the data directory can.
 const STRIPPED: &str = "DELETE FROM audit WHERE sequence > 3; UPDATE audit_head SET sequence = 3, mac = NULL, \
                         hash = (SELECT hash FROM audit WHERE sequence = 3)";
 
@@ -270,7 +270,7 @@ async fn stripped(sql: &str, files: &[&str]) -> World {
 }
 
 #[tokio::test]
-async fn t159_a_log_that_was_stripped_of_its_key_and_signature_is_not_signed_anew() {
+async fn t159_a_log_that_was_stripped_of_its_key_and_signature_is_not_signed_again() {
     let both = ["audit.key", "audit.head"].as_slice();
     let emptied =
         "DELETE FROM audit; UPDATE audit_head SET sequence = 0, hash = zeroblob(32), mac = NULL";
@@ -284,17 +284,17 @@ async fn t159_a_log_that_was_stripped_of_its_key_and_signature_is_not_signed_ane
         let World { data, db, .. } = stripped(sql, files).await;
         drop(db);
         for _ in 0..2 {
-            let refused = Database::open(data.path()).unwrap_err();
-            let DatabaseError::AuditKey { what, .. } = &refused else { panic!("{refused}") };
+            let error = Database::open(data.path()).unwrap_err();
+            let DatabaseError::AuditKey { what, .. } = &error else { panic!("{error}") };
             assert_eq!(*what, expected, "{sql}");
-            assert!(refused.to_string().contains("belljar audit sign"), "{refused}");
+            assert!(error.to_string().contains("belljar audit sign"), "{error}");
         }
         assert_eq!(data.path().join("db/audit.key").exists(), files != both);
     }
 }
 
 #[tokio::test]
-async fn t159_a_log_is_signed_anew_when_somebody_says_so_and_tells_of_it() {
+async fn t159_a_log_is_signed_again_on_request_with_an_entry_about_it() {
     for (sql, files) in [(STRIPPED, ["audit.key", "audit.head"].as_slice()), (CUT, &["audit.head"])]
     {
         let World { data, db, home, .. } = stripped(sql, files).await;
@@ -326,7 +326,7 @@ async fn t159_a_log_is_signed_anew_when_somebody_says_so_and_tells_of_it() {
 }
 
 #[tokio::test]
-async fn t159_signing_anew_hides_nothing() {
+async fn t159_signing_again_hides_nothing() {
     let World { data, db, .. } = stripped("DELETE FROM audit WHERE sequence = 2", &[]).await;
     drop(db);
     assert!(matches!(sign_audit(data.path(), None), Ok(AuditSignOutcome::Signed { entry: 6, .. })));
@@ -377,8 +377,8 @@ async fn t169_a_start_that_is_refused_leaves_older_records_as_they_are() {
         let records = Connection::open(data.join("db/belljar.sqlite3")).unwrap();
         records.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
     };
-    let refused = Database::open(data).unwrap_err();
-    assert!(matches!(refused, DatabaseError::AuditKey { .. }), "{refused}");
+    let error = Database::open(data).unwrap_err();
+    assert!(matches!(error, DatabaseError::AuditKey { .. }), "{error}");
     assert_eq!((version(), key.exists()), (13, false));
     // The harmless twin: with its key it is opened, and is of today.
     fs::rename(&away, &key).unwrap();
@@ -397,7 +397,7 @@ async fn t170_signing_as_root_makes_a_key_for_the_user_of_the_records() {
     sign_audit(data, None).unwrap_err();
     assert!(!key.exists(), "a sign that fails leaves no key");
     Connection::open(&database).unwrap().execute_batch("DROP TRIGGER full").unwrap();
-    // Only root can give a file away; anybody else has records of their own, which is the twin.
+    // Only root can give a file away; other users have their own records, which is the twin.
     let _ = chown(&database, Some(12_345), None);
     sign_audit(data, None).unwrap();
     let owner = |path| fs::metadata(path).unwrap().uid();

@@ -50,9 +50,10 @@ async fn audit(world: &World) {
 }
 
 fn files(data: &Path) -> Vec<PathBuf> {
-    let shelves = fs::read_dir(data.join("db/files")).unwrap().map(|it| it.unwrap().path());
-    let files =
-        shelves.filter(|shelf| shelf.is_dir()).flat_map(|shelf| fs::read_dir(shelf).unwrap());
+    let directories = fs::read_dir(data.join("db/files")).unwrap().map(|it| it.unwrap().path());
+    let files = directories
+        .filter(|directory| directory.is_dir())
+        .flat_map(|directory| fs::read_dir(directory).unwrap());
     files.map(|file| file.unwrap().path()).collect()
 }
 
@@ -71,12 +72,12 @@ async fn t121_without_its_database_nothing_is_made_and_every_file_stays() {
         if empty {
             fs::write(database(data.path()), b"").unwrap();
         }
-        let refused = Database::open(data.path()).unwrap_err();
-        let DatabaseError::DatabaseMissing { files, volumes, .. } = &refused else {
-            panic!("{refused}")
+        let error = Database::open(data.path()).unwrap_err();
+        let DatabaseError::DatabaseMissing { files, volumes, .. } = &error else {
+            panic!("{error}")
         };
         assert_eq!((*files, *volumes), (1, 1));
-        assert!(refused.to_string().contains("belljar.sqlite3"), "{refused}");
+        assert!(error.to_string().contains("belljar.sqlite3"), "{error}");
         assert!(file.exists() && data.path().join("volumes/all/0198-volume").exists());
     }
     fs::rename(moved, database(data.path())).unwrap();
@@ -96,8 +97,8 @@ async fn t121_files_of_another_database_are_not_touched() {
         let _ = fs::remove_file(data.path().join(left));
     }
     fs::copy(database(others.path()), database(data.path())).unwrap();
-    let refused = Database::open(data.path()).unwrap_err();
-    assert!(matches!(refused, DatabaseError::DatabaseMismatch { .. }), "{refused}");
+    let error = Database::open(data.path()).unwrap_err();
+    assert!(matches!(error, DatabaseError::DatabaseMismatch { .. }), "{error}");
     assert!(file.exists());
     // The operator says that they belong together: what no record knows is set aside, not removed.
     fs::remove_file(data.path().join("db/files/.database")).unwrap();
@@ -139,9 +140,9 @@ async fn t121_a_database_without_its_last_commits_is_noticed() {
     let saved = data.join("saved");
     fs::rename(&log, &saved).unwrap();
     let _ = fs::remove_file(data.join("db/belljar.sqlite3-shm"));
-    let refused = Database::open(data).unwrap_err();
-    assert!(matches!(refused, DatabaseError::CommitsMissing { has: 0, had: 1, .. }), "{refused}");
-    let said = refused.to_string();
+    let error = Database::open(data).unwrap_err();
+    assert!(matches!(error, DatabaseError::CommitsMissing { has: 0, had: 1, .. }), "{error}");
+    let said = error.to_string();
     assert!(said.contains("-wal") && said.contains("audit.head"), "{said}");
     let name = file.file_name().unwrap();
     assert!(files(data).iter().any(|file| file.file_name() == Some(name)));

@@ -1,4 +1,4 @@
-//! T63: a full disk is told and passes; a broken one stops everything that would be promised.
+//! T63: a full disk is reported and recovered from; a broken disk stops all writes.
 
 use crate::world::{World, execution, principal};
 use belljar_db::DatabaseError;

@@ -1,4 +1,4 @@
-//! Files: bytes before rows, rows gone before bytes, and both forgotten on time.
+//! Files: bytes are written before rows, rows are deleted before bytes, and both on time.
 
 use crate::world::{ALL, World, execution, id, moment, purge};
 use belljar_db::{ClaimOutcome, IdempotencyKey, PurgeCounts, Retention};

@@ -1,4 +1,4 @@
-//! What the db promises to the server, and to whoever takes its power away.
+//! The promises of the crate `db` to the server, also against a kill or a power cut.
 
 // Said although it is always so: it is how clippy knows that helpers may unwrap.
 #![cfg(test)]

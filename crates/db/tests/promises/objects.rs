@@ -1,4 +1,4 @@
-//! Tools and agents, as their authors wrote them.
+//! Tools and agents, stored as their authors wrote them.
 
 use crate::world::{ALL, World, grant, id, moment};
 use belljar_db::{DatabaseError, ObjectFilter, OwnedCounts};
@@ -95,7 +95,7 @@ async fn a_tool_is_changed_in_place_and_cannot_take_the_name_of_another() {
 }
 
 #[tokio::test]
-async fn a_list_for_somebody_has_what_they_may_do_something_with() {
+async fn a_list_has_the_objects_on_which_the_principal_has_a_privilege() {
     let world = World::new().await;
     let (home, alice, bob) = (world.home, world.alice, PrincipalId::new(id()));
     let mut rows = vec![];

@@ -1,4 +1,4 @@
-//! T61: killed at any moment, everything that was acknowledged is there, once and whole.
+//! T61: after a kill at any moment, all acknowledged records are there, once and whole.
 
 use crate::wait_blocking;
 use crate::world::{World, id, moment, principal};
@@ -46,12 +46,12 @@ fn lifetime() -> Duration {
 fn killed_after(data: &Path, home: WorkspaceId, life: Duration) -> Vec<Uuid> {
     let mut child = start(data, home);
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let mut told = |line: String| line.strip_prefix("kept ").map(|id| id.parse().unwrap());
-    let first: Uuid = said.find_map(&mut told).unwrap();
+    let mut acknowledged = |line: String| line.strip_prefix("kept ").map(|id| id.parse().unwrap());
+    let first: Uuid = said.find_map(&mut acknowledged).unwrap();
     wait_blocking::any_moment(life);
     child.kill().unwrap();
     child.wait().unwrap();
-    std::iter::once(first).chain(said.filter_map(&mut told)).collect()
+    std::iter::once(first).chain(said.filter_map(&mut acknowledged)).collect()
 }
 
 fn start(data: &Path, home: WorkspaceId) -> Child {

@@ -1,4 +1,4 @@
-//! Executions and sessions: an end is final, and a restart is told.
+//! Executions and sessions: an end is final, and a restart is recorded.
 
 use crate::world::{ALL, World, execution, moment, purge, session};
 use belljar_db::{
@@ -44,8 +44,8 @@ async fn a_finished_execution_is_told_with_its_output_and_results() {
         ..begun.clone()
     };
     assert!(finish(&world, &done).await);
-    let told = world.db.read(|reader| reader.execution(world.home, begun.id)).unwrap().unwrap();
-    assert_eq!(told, done);
+    let record = world.db.read(|reader| reader.execution(world.home, begun.id)).unwrap().unwrap();
+    assert_eq!(record, done);
     let kept = world.db.read(|reader| reader.execution_events(world.home, begun.id)).unwrap();
     assert_eq!(kept, Some(events()));
     let summary = world.db.read(|r| r.execution_summary(world.home, begun.id)).unwrap().unwrap();
@@ -105,8 +105,8 @@ async fn batches_of_an_execution_that_was_interrupted_are_no_part_of_its_record(
     let (id, batch) = (begun.id, EventBatch::new(1, &[line(1), line(2)]).unwrap());
     world.write(move |tx| tx.insert_events(home, id, &batch)).await;
     world.write(|tx| tx.interrupt_all_executions(moment(60))).await;
-    let told = world.db.read(|reader| reader.execution(home, id)).unwrap().unwrap();
-    assert_eq!((told.status, told.output), (ExecutionStatus::Failed, Vec::new()));
+    let record = world.db.read(|reader| reader.execution(home, id)).unwrap().unwrap();
+    assert_eq!((record.status, record.output), (ExecutionStatus::Failed, Vec::new()));
     let events = world.db.read(|reader| reader.execution_events(home, id)).unwrap().unwrap();
     assert_eq!(events.last(), Some(&Event::End { status: ExecutionStatus::Failed }));
     assert_eq!(events.len(), 2);
@@ -129,8 +129,8 @@ async fn an_end_is_final() {
             .write(move |tx| tx.set_execution_status(home, begun.id, ExecutionStatus::Running))
             .await
     );
-    let told = world.db.read(|reader| reader.execution(home, begun.id)).unwrap().unwrap();
-    assert_eq!(told.status, ExecutionStatus::Cancelled);
+    let record = world.db.read(|reader| reader.execution(home, begun.id)).unwrap().unwrap();
+    assert_eq!(record.status, ExecutionStatus::Cancelled);
 }
 
 #[tokio::test]
@@ -148,13 +148,13 @@ async fn what_ran_when_the_server_was_killed_is_interrupted_and_not_run_again() 
     let mut ids = world.write(|tx| tx.interrupt_all_executions(moment(60))).await;
     ids.sort();
     assert_eq!(ids, [running.id, queued.id]);
-    let told = world.db.read(|reader| reader.execution(home, running.id)).unwrap().unwrap();
-    let error = told.error.unwrap();
+    let record = world.db.read(|reader| reader.execution(home, running.id)).unwrap().unwrap();
+    let error = record.error.unwrap();
     assert_eq!(
-        (told.status, error.code),
+        (record.status, error.code),
         (ExecutionStatus::Failed, ErrorCode::ExecutionInterrupted)
     );
-    assert_eq!(told.ended_at, Some(moment(60)));
+    assert_eq!(record.ended_at, Some(moment(60)));
     let events = world.db.read(|reader| reader.execution_events(home, running.id)).unwrap();
     assert_eq!(events.unwrap().last(), Some(&Event::End { status: ExecutionStatus::Failed }));
     for untouched in [done, waiting] {
@@ -311,10 +311,10 @@ async fn a_restart_loses_live_sessions_and_says_so() {
     world.write(move |tx| tx.insert_session(home, &two, None)).await;
     let world = world.restart();
     assert_eq!(world.write(|tx| tx.mark_all_sessions_lost(moment(60))).await, 1);
-    let told = world.db.read(|reader| reader.session_by_key(home, alice, "chat-1")).unwrap();
-    assert_eq!(told.unwrap().status, SessionStatus::Lost);
-    let told = world.db.read(|reader| reader.session(home, closed.sandbox_id)).unwrap();
-    assert_eq!(told, Some(closed));
+    let stored = world.db.read(|reader| reader.session_by_key(home, alice, "chat-1")).unwrap();
+    assert_eq!(stored.unwrap().status, SessionStatus::Lost);
+    let stored = world.db.read(|reader| reader.session(home, closed.sandbox_id)).unwrap();
+    assert_eq!(stored, Some(closed));
 }
 
 #[tokio::test]

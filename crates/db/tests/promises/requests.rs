@@ -1,4 +1,4 @@
-//! Requests with a key: done once, however often they are sent.
+//! Requests with an idempotency key: executed once, however often they are sent.
 
 use crate::world::{World, id, moment};
 use belljar_db::{ClaimOutcome, IdempotencyKey, StoredResponse};
@@ -32,7 +32,7 @@ async fn of_fifty_who_send_the_same_at_once_one_does_it() {
 }
 
 #[tokio::test]
-async fn whoever_comes_later_is_told_what_became_of_it() {
+async fn a_repeated_claim_gets_the_state_of_the_first() {
     let world = World::new().await;
     let key = request(&world, "k");
     assert_eq!(claim(&world, &key).await, ClaimOutcome::Claimed);
@@ -83,7 +83,7 @@ async fn a_restart_interrupts_a_request_unless_an_execution_can_tell() {
 }
 
 #[tokio::test]
-async fn the_same_key_of_somebody_else_or_elsewhere_is_another() {
+async fn the_same_key_of_another_principal_or_route_is_another() {
     let world = World::new().await;
     let key = request(&world, "k");
     claim(&world, &key).await;

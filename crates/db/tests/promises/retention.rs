@@ -1,4 +1,4 @@
-//! R10: everything that is over is forgotten, and the files of the database become smaller again.
+//! R10: ended records are deleted after their retention, and the files of the database shrink.
 
 use crate::world::{ALL, World, execution, id, moment, purge, session};
 use belljar_db::{ExecutionFilter, PageRequest, RememberedApproval, Retention};

@@ -1,5 +1,5 @@
-//! A decision may be kept for as long as the revision of the records is the same. What must never
-//! happen is that a right, a rule or a secret has changed and the revision has not.
+//! Decisions may be cached while the revision of the records is the same. A change of a right, a rule or a secret
+//! must always change the revision.
 
 use crate::world::{World, execution, grant, id, moment, principal, session};
 use belljar_db::{DatabaseError, IdempotencyKey, NewAuditEntry, Revision, Tx};
@@ -136,7 +136,7 @@ async fn what_only_tells_what_was_done_leaves_the_revision_unless_something_come
     assert_ne!(before, after);
 }
 
-/// How many rules there are, kept with the revision as whoever decides keeps what was found.
+/// How many rules there are, cached with the revision as a decision caches it.
 #[derive(Default)]
 struct Found(Mutex<Option<(Revision, u64)>>);
 
@@ -155,7 +155,7 @@ impl Found {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_found_before_a_change_is_not_used_after_it_whoever_looks_meanwhile() {
+async fn what_was_found_before_a_change_is_not_used_after_it_despite_concurrent_readers() {
     const WRITES: u64 = 200;
     let (world, found) = (Arc::new(World::new().await), Arc::new(Found::default()));
     let over = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! Secrets and what is sealed of them: each in its workspace, and gone with what it belongs to.
+//! Encrypted secrets: each in its workspace, and deleted with their owner.
 
 use crate::world::{ALL, World, grant, id, moment};
 use belljar_db::{DatabaseError, ObjectFilter, OwnedCounts};

@@ -1,4 +1,4 @@
-//! A db of its own for each test, with two workspaces in it that must not see each other.
+//! A database for each test, with two workspaces in it that must not see each other.
 
 use belljar_db::{
     ClockReading, Database, DatabaseError, PageRequest, PurgeCounts, PurgeOutcome, Retention, Tx,

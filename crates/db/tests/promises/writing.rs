@@ -1,4 +1,4 @@
-//! One writer: many in one commit, each undone by itself, and one server at a time.
+//! The one writer: many changes in one commit, each undone separately, and one server at a time.
 
 use crate::world::{ALL, World, execution, id, moment, principal};
 use belljar_db::{Database, DatabaseError, EventBatch, FinishedExecutionRow};
@@ -22,7 +22,7 @@ fn commits(data: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn whoever_waits_shares_one_commit_and_a_failing_neighbour_spoils_nothing() {
+async fn concurrent_writes_share_one_commit_and_a_failing_one_affects_no_other() {
     let world = World::new().await;
     let home = world.home;
     let mut jobs = JoinSet::new();
@@ -185,7 +185,7 @@ async fn a_second_server_is_refused_and_may_come_when_the_first_has_ended() {
 }
 
 #[tokio::test]
-async fn nobody_else_on_the_machine_can_read_the_records() {
+async fn no_other_user_of_the_machine_can_read_the_records() {
     let world = World::new().await;
     let mode = |name: &str| {
         let path = world.data.path().join("db").join(name);

@@ -1,4 +1,4 @@
-//! What a user gets: the bytes under a suitable name, or one sentence that says why not.
+//! The result of a fetch: the bytes under a suitable name, or one sentence that says why not.
 
 use crate::server::{Server, config, fetch, ok, redirect, say};
 use belljar_egress::{FetchError, Fetcher};
@@ -90,7 +90,7 @@ async fn an_answer_that_is_not_the_file_is_an_error_with_its_status() {
         let server =
             Server::saying(format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n")).await;
         let (fetched, bytes) = fetch(server.config(), &server.url("/")).await;
-        assert!(matches!(fetched, Err(FetchError::Status { status: told }) if told == status));
+        assert!(matches!(fetched, Err(FetchError::Status { status: seen }) if seen == status));
         assert!(bytes.is_empty());
     }
 }
@@ -111,9 +111,9 @@ async fn a_fault_tells_the_status_and_nothing_else_that_was_answered() {
     let mut texts = Vec::new();
     for path in ["/", "/redirect", "/scheme"] {
         let (fetched, _) = fetch(server.config(), &server.url(path)).await;
-        let fault = Error::from(fetched.unwrap_err());
-        assert_eq!(fault.code.to_string(), "file.fetch_failed");
-        texts.push(fault.to_string());
+        let error = Error::from(fetched.unwrap_err());
+        assert_eq!(error.code.to_string(), "file.fetch_failed");
+        texts.push(error.to_string());
     }
     assert!(texts[0].contains("500"));
     for text in texts {
@@ -166,7 +166,7 @@ async fn tls_server() -> (SocketAddr, String, JoinHandle<bool>) {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_is_not_asked() {
+async fn a_server_with_an_untrusted_certificate_is_not_asked() {
     let (address, _, asked) = tls_server().await;
     let url = format!("https://docs.test:{}/", address.port());
     let (fetched, _) = fetch(config(&[("docs.test", address)]), &url).await;

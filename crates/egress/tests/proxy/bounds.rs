@@ -1,4 +1,4 @@
-//! Whatever a host or a client does, the connection ends with a reason.
+//! Limits of connections: whatever a host or a client does, the connection ends with a reason.
 
 use crate::host::{Host, Vouching};
 use crate::world::{
@@ -28,7 +28,7 @@ async fn plain(change: impl FnOnce(&mut ProxyLimits)) -> (Host, World, Arc<Rules
     (host, world, rules, sandbox)
 }
 
-/// A host that says these bytes to everybody, and is silent then.
+/// A host that sends these bytes to every client, and then nothing.
 async fn saying(bytes: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.2:0").await.unwrap();
     let to = format!("good.test:{}", listener.local_addr().unwrap().port());
@@ -146,9 +146,9 @@ async fn more_connections_than_a_sandbox_may_have_are_told_so() {
     let to = format!("good.test:{}", host.port());
     let first = sandbox.tunnel(&to).await.unwrap();
     let _second = sandbox.tunnel(&to).await.unwrap();
-    let refused = sandbox.tunnel(&to).await.unwrap_err();
+    let error = sandbox.tunnel(&to).await.unwrap_err();
     let expected = "HTTP/1.1 503 this session has 2 connections, the maximum";
-    assert_eq!(status(&refused), expected);
+    assert_eq!(status(&error), expected);
     drop(first);
     wait::until("its place is free", async || sandbox.tunnel(&to).await.is_ok()).await;
 }
@@ -205,9 +205,9 @@ async fn more_connections_than_all_sandboxes_may_have_are_told_so() {
     let to = format!("good.test:{}", host.port());
     let first = sandbox.tunnel(&to).await.unwrap();
     let _second = sandbox.tunnel(&to).await.unwrap();
-    let refused = other.tunnel(&to).await.unwrap_err();
+    let error = other.tunnel(&to).await.unwrap_err();
     let expected = "HTTP/1.1 503 the sandboxes of this server have 2 connections";
-    assert!(status(&refused).starts_with(expected), "{refused}");
+    assert!(status(&error).starts_with(expected), "{error}");
     assert!(!rules.last().allowed);
     drop(first);
     wait::until("its place is free", async || other.tunnel(&to).await.is_ok()).await;
@@ -247,7 +247,7 @@ async fn names_that_take_long_do_not_take_the_threads_of_the_server() {
     // The clients of those two lookups are gone, but their threads are still in use.
     let good = format!("good.test:{}", host.port());
     assert!(one.tunnel(&good).await.unwrap_err().contains("cannot be resolved: too many"));
-    assert!(other.tunnel(&good).await.is_ok(), "another sandbox has room of its own");
+    assert!(other.tunnel(&good).await.is_ok(), "another sandbox has its own limit");
     let answers = tokio::join!(ask(&other, "d"), ask(&other, "e"));
     assert!(unresolved(&answers.0) != unresolved(&answers.1), "{answers:?}");
     assert_eq!(most.load(Ordering::SeqCst), 3);
@@ -255,7 +255,7 @@ async fn names_that_take_long_do_not_take_the_threads_of_the_server() {
 }
 
 #[tokio::test]
-async fn t110_silent_connections_take_nobodys_place() {
+async fn t110_idle_connections_take_no_place_of_others() {
     let (host, world, rules, sandbox) = plain(|it| {
         it.connections_total = 8;
         it.connections_per_workspace = 4;
@@ -294,9 +294,9 @@ async fn t110_one_workspace_leaves_room_for_another() {
     let theirs = Arc::new(Rules { workspace: 7, ..Arc::into_inner(theirs).unwrap() });
     let other = world.sandbox(&theirs);
     let held = [first.tunnel(&to).await.unwrap(), second.tunnel(&to).await.unwrap()];
-    let refused = second.tunnel(&to).await.unwrap_err();
+    let error = second.tunnel(&to).await.unwrap_err();
     let expected = "HTTP/1.1 503 the sandboxes of this workspace have 2 connections";
-    assert!(status(&refused).starts_with(expected), "{refused}");
+    assert!(status(&error).starts_with(expected), "{error}");
     assert!(other.tunnel(&to).await.is_ok());
     drop(held);
     wait::until("their places are free", async || second.tunnel(&to).await.is_ok()).await;

@@ -49,7 +49,7 @@ async fn a_host_that_cannot_prove_who_it_is_gets_nothing() {
 }
 
 #[tokio::test]
-async fn a_host_that_does_not_speak_tls_is_said_so() {
+async fn a_host_without_tls_is_reported_as_such() {
     let host = Host::plain().await;
     let world = World::usual();
     let credentials = vec![credential("api.test", host.port())];
@@ -93,8 +93,8 @@ async fn python_believes_the_proxy_by_its_strictest_rules() {
             .output()
             .await
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "200 TLSv1.3", "{name}: {told}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "200 TLSv1.3", "{name}: {text}");
     }
 }
 
@@ -152,9 +152,9 @@ fn a_key_that_others_can_read_or_that_is_broken_is_refused_with_what_to_do() {
         key + &certificate(&other),
     ] {
         fs::write(&path, broken).unwrap();
-        let refused = Ca::load_or_create(directory.path()).unwrap_err();
-        assert!(matches!(refused, CaError::InvalidFile { .. }), "{refused:?}");
-        assert!(refused.to_string().contains("delete the file"), "{refused}");
+        let error = Ca::load_or_create(directory.path()).unwrap_err();
+        assert!(matches!(error, CaError::InvalidFile { .. }), "{error:?}");
+        assert!(error.to_string().contains("delete the file"), "{error}");
     }
     fs::write(&path, good).unwrap();
     Ca::load_or_create(directory.path()).unwrap();

@@ -54,7 +54,7 @@ impl Hosts {
     }
 }
 
-/// Whether a text has the secret in it, in a spelling that everybody can read.
+/// Whether a text has the secret in it, in a readable spelling.
 fn tells(text: &str) -> bool {
     let hex: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
     let base64 = STANDARD.encode(SECRET);
@@ -86,7 +86,7 @@ async fn t42_credential_injection_matrix() {
             let client = hosts.client(&sandbox);
             let request = client.request(method.clone(), format!("{url}/echo"));
             let request = request.header("authorization", &placeholder);
-            let (status, told) = answer(request).await;
+            let (status, response) = answer(request).await;
             assert_eq!(status, 200, "{url}");
             let arrived = hosts.arrived();
             assert_eq!(
@@ -94,7 +94,7 @@ async fn t42_credential_injection_matrix() {
                 Some(expected.unwrap_or(&placeholder)),
                 "{method} {url}"
             );
-            assert!(!tells(&told), "{method} {url}: {told}");
+            assert!(!tells(&response), "{method} {url}: {response}");
         }
     }
 }
@@ -107,8 +107,8 @@ async fn t42_a_placeholder_anywhere_else_stays_one() {
     let url = format!("https://api.test:{}/echo?key={PLACEHOLDER}", hosts.api.port());
     let request = client.post(url).header("x-other", PLACEHOLDER).body(PLACEHOLDER);
     let request = request.header("accept-encoding", "gzip");
-    let (_, told) = answer(request).await;
-    assert!(!tells(&told), "{told}");
+    let (_, response) = answer(request).await;
+    assert!(!tells(&response), "{response}");
     let seen = hosts.api.requests().pop().unwrap();
     assert!(seen.line.ends_with(&format!("key={PLACEHOLDER}")));
     assert_eq!(seen.header("x-other"), Some(PLACEHOLDER));
@@ -126,16 +126,16 @@ async fn t42_an_answer_in_which_the_credential_cannot_be_looked_for_is_refused()
     let client = hosts.client(&sandbox);
     let url = format!("https://api.test:{}/encoded", hosts.api.port());
     for coding in ["gzip", "identity,%20br", "GZIP"] {
-        let (status, told) = answer(client.get(format!("{url}?{coding}"))).await;
+        let (status, context) = answer(client.get(format!("{url}?{coding}"))).await;
         assert_eq!(status, 502, "{coding}");
-        assert!(told.contains("with an encoding that was not requested"), "{told}");
+        assert!(context.contains("with an encoding that was not requested"), "{context}");
         assert!(hosts.rules.last().reason.unwrap().contains("encoding"));
     }
     // What has no body has nothing in it.
     assert_eq!(client.head(format!("{url}?gzip")).send().await.unwrap().status(), 200);
-    let (status, told) = answer(client.get(format!("{url}?Identity"))).await;
+    let (status, context) = answer(client.get(format!("{url}?Identity"))).await;
     assert_eq!(status, 200);
-    assert!(!tells(&told), "{told}");
+    assert!(!tells(&context), "{context}");
     // A host that got no credential may do as it likes.
     let other = format!("https://other.test:{}/encoded?gzip", hosts.api.port());
     assert_eq!(answer(client.get(other)).await.0, 200);
@@ -181,9 +181,9 @@ async fn t42_plain_http_to_the_port_of_a_credential_is_refused() {
     hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let url = format!("http://api.test:{}/", hosts.api.port());
-    let (status, told) = answer(hosts.client(&sandbox).get(url)).await;
+    let (status, response) = answer(hosts.client(&sandbox).get(url)).await;
     assert_eq!(status, 403);
-    assert!(told.contains("only over https"), "{told}");
+    assert!(response.contains("only over https"), "{response}");
     // And not inside of its tunnel either.
     let place = format!("api.test:{}", hosts.api.port());
     let mut stream = sandbox.tunnel(&place).await.unwrap();
@@ -240,8 +240,8 @@ async fn t42_inside_a_tunnel_the_greeting_names_its_host() {
             .output()
             .await
             .unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(told.trim() == "HTTP/1.1 200", served, "{name}: {told}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.trim() == "HTTP/1.1 200", served, "{name}: {text}");
         assert_eq!(hosts.rules.last().allowed, served, "{name}");
     }
     assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
@@ -282,7 +282,7 @@ async fn a_credential_that_does_not_open_goes_where_an_integration_leads_and_now
     let sandbox = hosts.sandbox();
     let client = hosts.client(&sandbox);
     let url = format!("https://api.test:{port}/");
-    // Not open at all; open by another name; open, and at an address that nobody has named.
+    // Not open at all; open by another name; open, and at an address that no rule names.
     for openings in [&[][..], &[address.as_str()], &[name.as_str()]] {
         hosts.rules.become_these(only_given(openings));
         // The tunnel is refused, or the request in it.
@@ -334,9 +334,9 @@ async fn a_credential_goes_over_plain_http_only_inside_of_the_own_network() {
         .become_these(EgressPolicy { credentials: vec![local()], ..EgressPolicy::default() });
     let sandbox = hosts.sandbox();
     let url = format!("http://127.0.0.2:{port}/echo");
-    let (status, told) = answer(hosts.client(&sandbox).get(&url)).await;
+    let (status, response) = answer(hosts.client(&sandbox).get(&url)).await;
     assert_eq!(status, 200);
-    assert!(!tells(&told), "{told}");
+    assert!(!tells(&response), "{response}");
     assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
 
     // Clients that know of no proxy come through a tunnel.
@@ -348,9 +348,9 @@ async fn a_credential_goes_over_plain_http_only_inside_of_the_own_network() {
 
     let public = belljar_egress::Credential { scheme: Scheme::Http, ..credential("8.8.8.8", 80) };
     hosts.rules.become_these(EgressPolicy { credentials: vec![public], ..EgressPolicy::default() });
-    let (status, told) = answer(hosts.client(&sandbox).get("http://8.8.8.8/")).await;
+    let (status, response) = answer(hosts.client(&sandbox).get("http://8.8.8.8/")).await;
     assert_eq!(status, 403);
-    assert!(told.contains("secrets are not sent to it over plain http"), "{told}");
+    assert!(response.contains("secrets are not sent to it over plain http"), "{response}");
 }
 
 #[tokio::test]
@@ -365,10 +365,10 @@ async fn t42_a_value_that_arrives_in_pieces_is_covered_and_all_else_is_as_it_was
     let text = format!("{filler}{SECRET}{filler}{percent}{filler}{basic}{filler}{SECRET}");
     let response = client.post(&url).body(text.clone()).send().await.unwrap();
     assert_eq!(response.content_length(), Some(text.len() as u64));
-    let told = response.text().await.unwrap();
-    assert_eq!(told.len(), text.len());
-    assert_eq!(told.matches(&filler).count(), 4);
-    assert!(!told.contains(SECRET) && !told.contains(&percent) && !told.contains(&basic[8..40]));
+    let reply = response.text().await.unwrap();
+    assert_eq!(reply.len(), text.len());
+    assert_eq!(reply.matches(&filler).count(), 4);
+    assert!(!reply.contains(SECRET) && !reply.contains(&percent) && !reply.contains(&basic[8..40]));
     let unchanged = client.post(&url).body(filler.clone()).send().await.unwrap();
     assert_eq!(unchanged.text().await.unwrap(), filler);
 }
@@ -387,13 +387,14 @@ async fn t178_what_php_and_go_make_of_a_value_is_masked_wherever_it_is_cut() {
     for written in [php, go] {
         let text = format!("{{\"key\":\"{written}\"}}");
         for at in 0..=text.len() {
-            let told = client.post(url(at)).body(text.clone()).send().await.unwrap().text().await;
-            assert_eq!(told.unwrap(), format!("{{\"key\":\"{}\"}}", "*".repeat(written.len())));
+            let response =
+                client.post(url(at)).body(text.clone()).send().await.unwrap().text().await;
+            assert_eq!(response.unwrap(), format!("{{\"key\":\"{}\"}}", "*".repeat(written.len())));
         }
         // The harmless twin is another value, written in the same way.
         let other = written.replace("0815", "0816");
-        let told = client.post(url(5)).body(other.clone()).send().await.unwrap().text().await;
-        assert_eq!(told.unwrap(), other);
+        let response = client.post(url(5)).body(other.clone()).send().await.unwrap().text().await;
+        assert_eq!(response.unwrap(), other);
     }
 }
 
@@ -407,11 +408,11 @@ async fn a_secret_that_no_header_can_have_is_not_sent() {
     hosts.rules.become_these(EgressPolicy { credentials: vec![bad], ..way(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let url = format!("https://api.test:{}/", hosts.api.port());
-    let (status, told) = answer(hosts.client(&sandbox).get(url)).await;
+    let (status, response) = answer(hosts.client(&sandbox).get(url)).await;
     assert_eq!(status, 502);
     assert!(
-        told.contains("the secret `openai` has characters that are invalid in a header"),
-        "{told}"
+        response.contains("the secret `openai` has characters that are invalid in a header"),
+        "{response}"
     );
     assert_eq!(hosts.api.requests().len(), 0);
     assert!(!format!("{:?}", hosts.rules.way.lock().unwrap()).contains("x: y"));
@@ -489,12 +490,12 @@ async fn t107_more_secrets_for_one_host_than_can_be_looked_for_are_refused() {
         let credentials = secrets(hosts.api.port(), count, bytes);
         hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
         let sandbox = hosts.sandbox();
-        let (status, told) = answer(hosts.client(&sandbox).get(&url)).await;
+        let (status, response) = answer(hosts.client(&sandbox).get(&url)).await;
         if fits {
-            assert_eq!(status, 200, "{count} of {bytes}: {told}");
+            assert_eq!(status, 200, "{count} of {bytes}: {response}");
         } else {
             assert_eq!(status, 403);
-            assert!(told.contains(&format!("has {count} secrets with")), "{told}");
+            assert!(response.contains(&format!("has {count} secrets with")), "{response}");
         }
     }
 }

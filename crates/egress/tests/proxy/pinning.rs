@@ -39,9 +39,9 @@ async fn t40_resolve_then_pin() {
     assert_eq!((asked.load(Ordering::Relaxed), connections(&host)), (1, 1));
 
     // The name has another address by now, which was not opened.
-    let refused = sandbox.tunnel(&to).await.unwrap_err();
-    assert!(status(&refused).contains("403 network.denied"), "{refused}");
-    assert!(status(&refused).contains("not public (loopback)"), "{refused}");
+    let error = sandbox.tunnel(&to).await.unwrap_err();
+    assert!(status(&error).contains("403 network.denied"), "{error}");
+    assert!(status(&error).contains("not public (loopback)"), "{error}");
     let url = format!("http://{to}/");
     assert_eq!(sandbox.client("").get(&url).send().await.unwrap().status(), 403);
     assert_eq!((connections(&host), connections(&tripwire)), (1, 0));
@@ -91,8 +91,8 @@ async fn t40_a_public_name_with_a_private_or_special_address_is_refused() {
         let (resolver, _) = answers(&[list]);
         let world = World::new("", resolver, limits());
         let sandbox = world.sandbox(&Rules::new(way(&["public.test:0", "0.0.0.0"])));
-        let refused = sandbox.tunnel(&format!("public.test:{port}")).await.unwrap_err();
-        assert!(status(&refused).contains("403 network.denied"), "{list:?}: {refused}");
+        let error = sandbox.tunnel(&format!("public.test:{port}")).await.unwrap_err();
+        assert!(status(&error).contains("403 network.denied"), "{list:?}: {error}");
     }
     assert_eq!(connections(&tripwire), 0);
 }
@@ -123,7 +123,7 @@ async fn an_address_that_does_not_answer_leaves_the_others() {
     let sandbox = world.sandbox(&rules);
     assert!(sandbox.tunnel(&to).await.is_ok());
     let closed = world.sandbox(&Rules::new(way(&["127.0.0.9:0"])));
-    let refused = closed.tunnel("127.0.0.9:9").await.unwrap_err();
+    let error = closed.tunnel("127.0.0.9:9").await.unwrap_err();
     let expected = "HTTP/1.1 502 cannot connect to 127.0.0.9:9: connection refused";
-    assert_eq!(status(&refused), expected);
+    assert_eq!(status(&error), expected);
 }

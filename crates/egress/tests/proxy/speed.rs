@@ -89,8 +89,8 @@ async fn python(proxy: &str, bundle: &std::path::Path, url: &str, host: &Host) -
         .output()
         .await
         .unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
-    let (seconds, received) = told.trim().split_once(' ').unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (seconds, received) = text.trim().split_once(' ').unwrap();
     assert_eq!(received, DOWNLOAD_BYTES.to_string());
     seconds.parse().unwrap()
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::world::{self, World, walk};
+use crate::world::{self, World, for_each_file};
 use belljar_environment::{
     BuildError, BuiltEnvironment, Definition, Environments, HostSettings, Mount, Progress,
     PythonChoice, SkipReason,
@@ -105,7 +105,7 @@ fn the_bytecode_is_believed_unseen_and_names_the_inside() {
 /// The bytecode files below, with their inode numbers.
 fn bytecode(environment: &BuiltEnvironment) -> Vec<(String, u64)> {
     let mut found = Vec::new();
-    walk(&environment.directory, &mut |path, metadata| {
+    for_each_file(&environment.directory, &mut |path, metadata| {
         if path.extension().is_some_and(|ending| ending == "pyc") {
             let place = path.strip_prefix(&environment.directory).unwrap();
             found.push((place.display().to_string(), metadata.ino()));
@@ -162,7 +162,7 @@ fn another_user_can_read_it_all_whatever_the_umask() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let world = World::new();
     let built = world.ensure(&world::small()).unwrap();
-    walk(&built.directory, &mut |path, metadata| {
+    for_each_file(&built.directory, &mut |path, metadata| {
         let wanted = if metadata.is_dir() { 0o755 } else { 0o644 };
         let mode = metadata.permissions().mode();
         assert_eq!(mode & wanted, wanted, "{} has {mode:o}", path.display());
@@ -176,11 +176,11 @@ fn nothing_inside_names_the_host() {
     let built = world.ensure(&world::small()).unwrap();
     let secrets =
         [world.data.path(), &built.python.prefix].map(|path| path.to_str().unwrap().to_owned());
-    walk(&built.directory, &mut |path, metadata| {
+    for_each_file(&built.directory, &mut |path, metadata| {
         let bytes = if metadata.is_file() { fs::read(path).unwrap() } else { Vec::new() };
         for secret in secrets.iter().filter(|secret| *secret != "/usr") {
-            let told = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
-            assert!(!told, "{} tells of {secret}", path.display());
+            let has_secret = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert!(!has_secret, "{} tells of {secret}", path.display());
         }
     });
 }
@@ -194,9 +194,10 @@ fn the_second_time_starts_no_process() {
     let mut empty = world.machine.clone();
     (empty.search_path, empty.pyenv_root, empty.uv_pythons) = (Vec::new(), None, None);
     let environments = Environments::open_on(world.data.path(), empty).unwrap();
-    let mut told = Vec::new();
-    let second = environments.ensure(&world::bare(), None, &mut |event| told.push(event)).unwrap();
-    assert_eq!((&*second, told), (&*first, vec![]));
+    let mut progress = Vec::new();
+    let second =
+        environments.ensure(&world::bare(), None, &mut |event| progress.push(event)).unwrap();
+    assert_eq!((&*second, progress), (&*first, vec![]));
 
     let default = Definition::built_in("default").unwrap();
     let refused = environments.ensure(&default, None, &mut |_| ());
@@ -241,9 +242,9 @@ fn two_builders_at_once_build_once() {
 #[test]
 fn a_failed_build_leaves_nothing() {
     let world = World::with_fake_uv("echo 'error: it broke' >&2; exit 1");
-    let refused = world.ensure(&world::small()).unwrap_err();
+    let error = world.ensure(&world::small()).unwrap_err();
     assert_eq!(
-        refused.to_string(),
+        error.to_string(),
         "uv failed to install the packages of environment `small` (exit status: 1): it broke; \
          create its lock again, or use environment `bare` (`--env bare`, or `serve --environment \
          bare`)"
@@ -254,9 +255,9 @@ fn a_failed_build_leaves_nothing() {
 #[test]
 fn a_package_that_is_not_the_locked_one_is_refused() {
     let world = World::new();
-    let refused = world.ensure(&world::small_with_a_wrong_hash()).unwrap_err();
-    let told = "line 1 of the lock has hashes that do not match the files of tabulate 0.9.0";
-    assert!(refused.to_string().contains(told), "{refused}");
+    let error = world.ensure(&world::small_with_a_wrong_hash()).unwrap_err();
+    let expected = "line 1 of the lock has hashes that do not match the files of tabulate 0.9.0";
+    assert!(error.to_string().contains(expected), "{error}");
     assert_eq!(world.names(), Vec::<String>::new());
 }
 
@@ -349,12 +350,12 @@ fn a_named_python_outside_the_range_is_refused() {
     let world = World::without_uv();
     let python = world::pythons().remove(0);
     let definition = Definition::parse("name = \"future\"\npython = \"3.99\"", "").unwrap();
-    let refused = world
+    let error = world
         .environments()
         .ensure(&definition, Some(&at(&python.executable)), &mut |_| ())
         .unwrap_err();
     assert_eq!(
-        refused.to_string(),
+        error.to_string(),
         format!(
             "environment `future` requires CPython 3.99, and the one at {} is {}; select another \
              with `--python PATH`",
@@ -378,9 +379,9 @@ fn a_machine_without_the_python_of_an_environment_says_how_to_get_it() {
     }
     let machine = &mut world.machine;
     (machine.search_path, machine.pyenv_root, machine.uv_pythons) = (vec![bin], None, None);
-    let refused = world.ensure(&Definition::built_in("atlas").unwrap()).unwrap_err();
+    let error = world.ensure(&Definition::built_in("atlas").unwrap()).unwrap_err();
     assert_eq!(
-        refused.to_string(),
+        error.to_string(),
         format!(
             "environment `atlas` requires CPython 3.11, and none was found (skipped: {}; see \
              `belljar doctor`); install one, for example with `uv python install \"3.11\"`, or \

@@ -4,30 +4,31 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::thread;
 
-use crate::world::{self, CLOSED_INDEX, World, walk};
+use crate::world::{self, CLOSED_INDEX, World, for_each_file};
 use belljar_environment::{IndexUrl, Progress};
 
 #[test]
 fn a_machine_without_uv_fetches_it_once() {
     let world = World::without_uv();
-    let fetched =
-        |told: &[Progress]| told.iter().any(|event| matches!(event, Progress::FetchingUv { .. }));
-    let (told, built) = world.watch(&world::small());
+    let fetched = |progress: &[Progress]| {
+        progress.iter().any(|event| matches!(event, Progress::FetchingUv { .. }))
+    };
+    let (progress, built) = world.watch(&world::small());
     assert_eq!(built.unwrap().packages.len(), 1);
-    assert!(fetched(&told), "{told:?}");
+    assert!(fetched(&progress), "{progress:?}");
 
     let other = world::small_under_another_name();
-    let (told, built) = world.watch(&other);
+    let (progress, built) = world.watch(&other);
     assert_eq!(built.unwrap().packages.len(), 1);
-    assert!(!fetched(&told), "{told:?}");
+    assert!(!fetched(&progress), "{progress:?}");
 }
 
 #[test]
 fn without_uv_and_without_network_one_is_told_both() {
     let world = World::without_uv().without_network();
-    let refused = world.ensure(&world::small()).unwrap_err();
+    let error = world.ensure(&world::small()).unwrap_err();
     assert_eq!(
-        refused.to_string(),
+        error.to_string(),
         format!(
             "uv is not installed, and downloading it from the package index {CLOSED_INDEX} failed \
              ({CLOSED_INDEX}/uv/: [Errno 111] Connection refused); install uv, connect to the \
@@ -40,9 +41,9 @@ fn without_uv_and_without_network_one_is_told_both() {
 #[test]
 fn without_network_one_is_told_what_is_missing() {
     let world = World::new().without_network();
-    let refused = world.ensure(&world::small()).unwrap_err();
+    let error = world.ensure(&world::small()).unwrap_err();
     assert_eq!(
-        refused.to_string(),
+        error.to_string(),
         format!(
             "packages of environment `small` (tabulate) are not on this machine, and the package \
              index {CLOSED_INDEX} is unreachable (Connection refused (os error 111)); connect to \
@@ -64,16 +65,16 @@ fn a_uv_that_is_not_the_pinned_one_is_thrown_away() {
     let mut world = World::without_uv();
     let (index, requests) = serve_forged_uv();
     world.machine.index = IndexUrl::new(index.replace("://", "://ada:secret@"));
-    let refused = world.ensure(&world::small()).unwrap_err().to_string();
+    let error = world.ensure(&world::small()).unwrap_err().to_string();
     let start = format!("the uv downloaded from {index} does not have the expected hash (");
-    assert!(refused.starts_with(&start), "{refused}");
-    assert!(!refused.contains("secret"), "{refused}");
+    assert!(error.starts_with(&start), "{error}");
+    assert!(!error.contains("secret"), "{error}");
 
     let requests = requests.join().unwrap();
     assert_eq!(requests[0].path, "/simple/uv/");
     assert!(requests[1].path.starts_with("/files/uv-"), "{}", requests[1].path);
     assert!(requests.iter().all(|request| request.authorized), "the index asks for a password");
-    walk(&world.data.path().join("tools"), &mut |path, metadata| {
+    for_each_file(&world.data.path().join("tools"), &mut |path, metadata| {
         assert!(metadata.is_dir(), "{} was kept", path.display());
     });
 }

@@ -34,10 +34,10 @@ fn add(environments: &Environments, order: &BuildRequest) -> Result<Vec<String>,
 }
 
 fn refusal(world: &World, requirements: &str) -> BuildError {
-    let refused = add(&world.environments(), &order(requirements)).unwrap_err();
+    let error = add(&world.environments(), &order(requirements)).unwrap_err();
     assert_eq!(world.names(), [""; 0], "nothing is left of {requirements:?}");
     assert!(world.environments().find("mine").is_err(), "nothing is kept of {requirements:?}");
-    refused
+    error
 }
 
 fn trouble(error: &BuildError) -> (ResolutionFailure, Vec<usize>) {
@@ -74,12 +74,12 @@ fn a_name_that_ships_cannot_be_taken() {
     let draft =
         UnlockedDefinition::parse(SourceKind::Requirements, "six", Some(&name("default"))).unwrap();
     let taken = BuildRequest { draft, lock: None, python: None };
-    let refused = add(&world.environments(), &taken).unwrap_err();
-    assert!(matches!(refused, BuildError::Shipped { .. }), "{refused}");
+    let error = add(&world.environments(), &taken).unwrap_err();
+    assert!(matches!(error, BuildError::Shipped { .. }), "{error}");
 }
 
 #[test]
-fn a_package_that_nobody_has_is_named_with_its_line() {
+fn an_unknown_package_is_named_with_its_line() {
     let world = World::new();
     let refused = refusal(&world, "six\n\nno-such-package-of-belljar\n");
     assert_eq!(trouble(&refused), (ResolutionFailure::Unknown, vec![3]));
@@ -87,7 +87,7 @@ fn a_package_that_nobody_has_is_named_with_its_line() {
 }
 
 #[test]
-fn a_version_that_nobody_has_is_named_with_its_line() {
+fn an_unknown_version_is_named_with_its_line() {
     assert_eq!(
         trouble(&refusal(&World::new(), "idna\nsix==99\n")),
         (ResolutionFailure::NoVersion, vec![2])
@@ -118,8 +118,8 @@ fn packages_that_cannot_be_had_together_are_both_named() {
 fn a_version_of_python_that_is_not_there_is_said_with_the_way_to_get_it() {
     let world = World::without_uv();
     let python = Some(PythonChoice::Version("3.99".parse().unwrap()));
-    let refused = add(&world.environments(), &BuildRequest { python, ..order("") }).unwrap_err();
-    let text = refused.to_string();
+    let error = add(&world.environments(), &BuildRequest { python, ..order("") }).unwrap_err();
+    let text = error.to_string();
     assert!(text.contains("requires CPython 3.99") && text.contains("uv python install"), "{text}");
 }
 
@@ -160,8 +160,8 @@ fn a_lock_that_was_edited_is_refused() {
     assert!(version.to_string().contains("line 2 of the lock has six 1.15.0"), "{version}");
     let hashes = lock.replace("--hash=sha256:", "--hash=sha256:0000");
     let forged = add(&environments, &with(hashes)).unwrap_err();
-    let told = "line 2 of the lock has hashes that do not match the files of six 1.16.0";
-    assert!(forged.to_string().contains(told), "{forged}");
+    let expected = "line 2 of the lock has hashes that do not match the files of six 1.16.0";
+    assert!(forged.to_string().contains(expected), "{forged}");
     let index = add(&environments, &with(format!("{lock}--index-url https://example.org\n")));
     assert!(index.unwrap_err().to_string().contains("is an option"));
     assert_eq!(world.names(), [""; 0]);
@@ -185,24 +185,24 @@ fn a_lock_that_is_not_whole_or_has_more_than_is_needed_is_refused() {
     assert!(refused(wanted, without_six).contains("`six` is not in the lock"));
     let more = format!("{lock}idna==3.10 --hash=sha256:00\n");
     let line = more.lines().count();
-    let told = refused(wanted, &more);
+    let problem = refused(wanted, &more);
     assert!(
-        told.contains(&format!("line {line} of the lock has idna, which no package")),
-        "{told}"
+        problem.contains(&format!("line {line} of the lock has idna, which no package")),
+        "{problem}"
     );
     // A common manual form: a file that is its own lock.
-    let told = add(&environments, &order(without_six)).unwrap_err().to_string();
-    assert!(told.contains("`six` is not in the lock"), "{told}");
+    let problem = add(&environments, &order(without_six)).unwrap_err().to_string();
+    assert!(problem.contains("`six` is not in the lock"), "{problem}");
 
     let hash = "--hash=sha256:00";
     let apart = format!(
         "requests==2.32.3 {hash}\nidna==2.0 {hash}\ncertifi==2024.8.30 {hash}\n\
                          urllib3==2.2.3 {hash}\ncharset-normalizer==3.3.2 {hash}\n"
     );
-    let told = refused("requests", &apart);
-    assert!(told.contains("line 2 (`idna==2.0`)"), "{told}");
-    let told = refused("attrs", &format!("attrs==21.1.0 {hash}\n"));
-    assert!(told.contains("this version was yanked"), "{told}");
+    let problem = refused("requests", &apart);
+    assert!(problem.contains("line 2 (`idna==2.0`)"), "{problem}");
+    let problem = refused("attrs", &format!("attrs==21.1.0 {hash}\n"));
+    assert!(problem.contains("this version was yanked"), "{problem}");
 
     let whole = BuildRequest { lock: Some(lock), ..order(wanted) };
     assert_eq!(add(&environments, &whole).unwrap().len(), 2);
@@ -231,11 +231,8 @@ fn who_asks_no_index_fetches_no_uv_either() {
 fn a_python_that_is_too_old_for_any_sandbox_is_not_recommended() {
     let choice = Some("3.10".parse().unwrap());
     let order = BuildRequest { python: choice, ..order("six") };
-    let refused = add(&World::new().environments(), &order).unwrap_err().to_string();
-    assert!(
-        refused.contains("3.10 is not supported") && !refused.contains("uv python"),
-        "{refused}"
-    );
+    let error = add(&World::new().environments(), &order).unwrap_err().to_string();
+    assert!(error.contains("3.10 is not supported") && !error.contains("uv python"), "{error}");
 }
 
 #[test]
@@ -286,8 +283,8 @@ fn a_directory_of_wheels_serves_where_there_is_no_network() {
         world.machine.wheels = Some(wheels.clone());
         world.machine.offline = offline;
         assert_eq!(add(&world.environments(), &order("six")).unwrap(), ["six 1.16.0"]);
-        let refused = add(&world.environments(), &order("six\nidna\n")).unwrap_err();
-        assert_eq!(trouble(&refused), (ResolutionFailure::Offline, vec![2]));
+        let error = add(&world.environments(), &order("six\nidna\n")).unwrap_err();
+        assert_eq!(trouble(&error), (ResolutionFailure::Offline, vec![2]));
     }
     let mut without = World::new().without_network();
     without.machine.offline = true;
@@ -300,7 +297,7 @@ fn grow_old(directory: &Path, age: Duration) {
 }
 
 #[test]
-fn what_was_replaced_is_collected_once_nobody_uses_it() {
+fn a_replaced_build_is_removed_when_it_is_unused() {
     let world = World::without_uv();
     let environments = world.environments();
     let built = |description: &str| {
@@ -331,13 +328,13 @@ fn what_was_replaced_is_collected_once_nobody_uses_it() {
 
 /// A sandbox sees the directory of its environment, and can lock what it sees.
 #[test]
-fn nobody_can_hold_an_environment_from_inside() {
+fn a_sandbox_cannot_hold_the_lock_of_an_environment() {
     let world = World::without_uv();
     let directory = world.ensure(&world::bare()).unwrap().directory.clone();
     let inside = fs::File::open(&directory).unwrap();
     inside.try_lock().unwrap();
-    let (told, built) = world.watch(&world::bare());
-    assert_eq!((told, built.unwrap().directory.clone()), (vec![], directory.clone()));
+    let (progress, built) = world.watch(&world::bare());
+    assert_eq!((progress, built.unwrap().directory.clone()), (vec![], directory.clone()));
     grow_old(&directory, 31 * DAY);
     assert_eq!(world.environments().remove_unused(SystemTime::now()).unwrap().len(), 1);
 }
@@ -361,7 +358,7 @@ fn what_no_environment_has_had_for_long_goes_from_the_caches() {
     let environments = world.environments();
     let cached = |what: &str| {
         let mut files = 0;
-        world::walk(&world.data.path().join("cache").join(what), &mut |path, found| {
+        world::for_each_file(&world.data.path().join("cache").join(what), &mut |path, found| {
             let of_wheel =
                 what == "bytecode" || path.ancestors().any(|it| it.ends_with("archive-v0"));
             files += usize::from(found.is_file() && of_wheel);
@@ -419,7 +416,7 @@ fn one_whose_definition_cannot_be_read_any_more_can_be_removed() {
 }
 
 #[test]
-fn whoever_looks_is_not_taken_for_a_builder() {
+fn a_reader_is_not_taken_for_a_builder() {
     let world = World::without_uv();
     let environments = world.environments();
     let prepared = environments.prepare(&order(""), &mut |_| ()).unwrap();

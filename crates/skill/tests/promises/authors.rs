@@ -1,4 +1,4 @@
-//! What an author is told: the texts of the reference validator, letter by letter.
+//! Errors for authors: the texts of the reference validator, letter by letter.
 
 use crate::{World, repository, texts};
 use belljar_skill::{Skill, validate};

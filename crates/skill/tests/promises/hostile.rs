@@ -1,4 +1,4 @@
-//! Folders that were made to do harm: nothing outside is read, nothing hangs, nothing panics.
+//! Hostile skill directories: nothing outside is read, nothing hangs, nothing panics.
 
 use crate::{World, texts};
 use belljar_skill::{FILES_MAX, SKILL_BYTES_MAX, Skill, TOTAL_BYTES_MAX, validate};
@@ -104,7 +104,7 @@ fn a_link_leads_nowhere() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_file_holds_nobody_up() {
+fn a_pipe_in_place_of_a_file_does_not_block() {
     let world = World::new("pdf", &[]);
     let pipe = |name: &str| {
         assert!(Command::new("mkfifo").arg(world.path().join(name)).status().unwrap().success());

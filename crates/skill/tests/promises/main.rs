@@ -1,5 +1,4 @@
-//! Promises to those who write skills, to those who use the skills of others, and to whoever is sent
-//! one that was made to do harm.
+//! Promises to authors of skills, to users of skills that others wrote, and against hostile skills.
 
 #![allow(clippy::unwrap_used, reason = "a helper that cannot set up a test has to fail it")]
 

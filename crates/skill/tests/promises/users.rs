@@ -1,4 +1,4 @@
-//! What those can rely on who use skills that others wrote.
+//! What users of skills that others wrote can rely on.
 
 use crate::{World, repository, texts};
 use belljar_skill::{Skill, SkillError, SkillSummary};

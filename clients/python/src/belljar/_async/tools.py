@@ -44,14 +44,14 @@ class AsyncTools:
         approval_action: ApprovalAction | None = None,
     ) -> Tool:
         """Create a tool from a function, Python source, a file, or a definition."""
-        asked = definition(
+        payload = definition(
             source,
             name=name,
             description=description,
             environment=environment,
             approval_action=approval_action,
         )
-        return await self._transport.send(tools.create(asked))
+        return await self._transport.send(tools.create(payload))
 
     async def validate(self, source: ToolSource, *, name: str | None = None) -> Validation:
         """Check a tool without storing it: its contract, or all its errors."""
@@ -62,7 +62,7 @@ class AsyncTools:
         return self._transport.pages(tools.tools())
 
     async def get(self, tool: str) -> Tool:
-        return await self._transport.walk(tools.found(tool, tools.tool))
+        return await self._transport.run_steps(tools.found(tool, tools.tool))
 
     async def update(
         self,
@@ -76,10 +76,10 @@ class AsyncTools:
     ) -> Tool:
         """Change the given fields. A source may change everything but the name."""
         changes = tools.change(source, name, description, environment, approval_action)
-        return await self._transport.walk(tools.found(tool, changes))
+        return await self._transport.run_steps(tools.found(tool, changes))
 
     async def delete(self, tool: str) -> None:
-        await self._transport.walk(tools.found(tool, tools.delete_tool))
+        await self._transport.run_steps(tools.found(tool, tools.delete_tool))
 
     async def call(
         self,
@@ -124,14 +124,14 @@ class AsyncTools:
             files=files,
             limits=limits,
         )
-        return await self._transport.walk(tools.found(tool, plan))
+        return await self._transport.run_steps(tools.found(tool, plan))
 
     async def test(
         self, tool: str, *, sandbox_id: str | None = None, limits: LimitsRequest | None = None
     ) -> Execution:
         """Run the `test()` of a tool."""
         plan = tools.test(sandbox_id=sandbox_id, limits=limits)
-        return await self._transport.walk(tools.found(tool, plan))
+        return await self._transport.run_steps(tools.found(tool, plan))
 
 
 class AsyncAgents:
@@ -185,11 +185,11 @@ class AsyncAgents:
     ) -> ChatResult:
         """Send a message to an agent; `confirmations` decides its actions, each by `actionId`."""
         steps = runs.agent_run(agent, message, cursor, key, documents, confirmations)
-        return await self._transport.walk(steps)
+        return await self._transport.run_steps(steps)
 
     async def result(self, agent: str, execution_id: str) -> ChatResult:
         """The answer of the agent, or the status of its run."""
-        return await self._transport.walk(runs.agent_result(agent, execution_id))
+        return await self._transport.run_steps(runs.agent_result(agent, execution_id))
 
 
 class AsyncApprovals:
@@ -215,4 +215,4 @@ class AsyncApprovals:
 
     async def wait(self, approval_id: str, *, timeout: float | None = None) -> Approval:
         """Wait until the approval is decided or has expired."""
-        return await self._transport.walk(approvals.wait(approval_id, timeout))
+        return await self._transport.run_steps(approvals.wait(approval_id, timeout))

@@ -44,18 +44,18 @@ class AsyncTransport:
         except httpx.TransportError as error:
             raise unreachable(self._http.base_url, error) from error
 
-    async def walk(self, steps: Steps[T]) -> T:
-        answered: Any = None
+    async def run_steps(self, steps: Steps[T]) -> T:
+        received: Any = None
         while True:
             try:
-                step = steps.send(answered)
+                step = steps.send(received)
             except StopIteration as end:
                 result: T = end.value
                 return result
             if isinstance(step, Pause):
                 await async_sleep(step.seconds)
             else:
-                answered = await self.send(step)
+                received = await self.send(step)
 
     async def pages(self, plan: Plan[Page[T]]) -> AsyncIterator[T]:
         while True:
@@ -71,7 +71,7 @@ class AsyncTransport:
             try:
                 async with self._opened(follow.plan()) as response:
                     async for piece in response.aiter_bytes():
-                        for event in follow.hear(piece):
+                        for event in follow.receive(piece):
                             yield async_displayable(self, event)
                 if not follow.finished:
                     raise ended_early()

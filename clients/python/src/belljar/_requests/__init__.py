@@ -1,1 +1,1 @@
-"""Every request of the API, noun by noun, as a plan."""
+"""Every request of the API as a plan, one module for each kind of object."""

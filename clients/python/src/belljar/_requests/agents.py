@@ -1,4 +1,4 @@
-"""Agents, and the tools that they have."""
+"""Agents and their tools."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Specification = str | Path | Mapping[str, Any]
 
 
 def create(name: str, specification: Specification, run_as: RunAs | None) -> Plan[Agent]:
-    asked = body(name=name, specification=_text(specification), run_as=run_as)
-    return post("/v1/agents", one(Agent), asked)
+    payload = body(name=name, specification=_text(specification), run_as=run_as)
+    return post("/v1/agents", one(Agent), payload)
 
 
 def replace(
     agent_id: str, specification: Specification, name: str | None, run_as: RunAs | None
 ) -> Plan[Agent]:
-    asked = body(name=name, specification=_text(specification), run_as=run_as)
-    return send("PUT", _path(agent_id), one(Agent), asked)
+    payload = body(name=name, specification=_text(specification), run_as=run_as)
+    return send("PUT", _path(agent_id), one(Agent), payload)
 
 
 def _text(specification: Specification) -> str | Mapping[str, Any]:

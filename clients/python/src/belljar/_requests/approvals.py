@@ -1,4 +1,4 @@
-"""Questions to people, and their answers."""
+"""Approvals: list, decide, wait."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from .._models import Approval, ApprovalScope, ApprovalState, Page
 from .._plan import Pause, Plan, Steps, body, get, listed, one, post, segment
 
-# A person answers in seconds at best.
+# A person takes seconds at least.
 POLL_SECONDS = 1.0
 
 
@@ -25,17 +25,17 @@ def decide(
     scope: ApprovalScope | None,
     reason: str | None,
 ) -> Plan[Approval]:
-    asked = body(decision=decision, scope=scope, reason=reason)
-    return post(_path(approval_id), one(Approval), asked)
+    payload = body(decision=decision, scope=scope, reason=reason)
+    return post(_path(approval_id), one(Approval), payload)
 
 
 def wait(approval_id: str, timeout: float | None) -> Steps[Approval]:
-    """Ends when the question is answered or has expired."""
+    """Ends when the approval is decided or has expired."""
     waited = 0.0
     while True:
-        asked: Approval = yield approval(approval_id)
-        if asked.state != "pending":
-            return asked
+        current: Approval = yield approval(approval_id)
+        if current.state != "pending":
+            return current
         if timeout is not None and waited >= timeout:
             raise TimeoutError(f"approval {approval_id} was not decided within {timeout} s")
         yield Pause(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Code that runs, in a sandbox of its own or in a session."""
+"""Executions, in a fresh sandbox or in a session."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .._plan import (
     post_run,
     segment,
 )
-from . import files as brought
+from . import files as file_inputs
 
 Entry = Literal["cell", "script"]
 
-# What a server gives to code that asks for no other time.
-USUAL_WALL_MS = 30_000
-# The most that a server gives unless its operator allows more; a tool has a time of its own.
-LONGEST_WALL_MS = 3_600_000
+# The default time limit of a server.
+DEFAULT_WALL_MS = 30_000
+# The cap of a server unless its operator sets another; a tool has its own time limit.
+MAX_WALL_MS = 3_600_000
 
 
 def run_seconds(limits: LimitsRequest | None, otherwise_ms: int) -> float:
-    """How long the answer to a run can take."""
+    """How long the response to a run can take."""
     wall_ms = (limits or {}).get("wall_ms", otherwise_ms)
     return wall_ms / 1000 + PREPARATION_SECONDS
 
@@ -40,21 +40,21 @@ def execute(
     environment: str | None = None,
     entry: Entry | None = None,
     argv: Sequence[str] | None = None,
-    files: Iterable[brought.Input] | None = None,
+    files: Iterable[file_inputs.Input] | None = None,
     limits: LimitsRequest | None = None,
     integrations: Sequence[str] | None = None,
 ) -> Plan[Execution]:
-    asked = body(
+    payload = body(
         code=code,
         environment=environment,
         integrations=integrations,
         entry=entry,
         argv=argv,
-        files=brought.inputs(files),
+        files=file_inputs.inputs(files),
         limits=limits,
     )
-    seconds = run_seconds(limits, USUAL_WALL_MS)
-    return post_run("/v1/execute", one(Execution), asked, seconds=seconds)
+    seconds = run_seconds(limits, DEFAULT_WALL_MS)
+    return post_run("/v1/execute", one(Execution), payload, seconds=seconds)
 
 
 def execute_in_session(
@@ -64,13 +64,14 @@ def execute_in_session(
     *,
     entry: Entry | None = None,
     argv: Sequence[str] | None = None,
-    files: Iterable[brought.Input] | None = None,
+    files: Iterable[file_inputs.Input] | None = None,
     limits: LimitsRequest | None = None,
 ) -> Plan[Execution]:
-    asked = body(code=code, entry=entry, argv=argv, files=brought.inputs(files), limits=limits)
+    sent = file_inputs.inputs(files)
+    payload = body(code=code, entry=entry, argv=argv, files=sent, limits=limits)
     seconds = run_seconds(limits, usual.wall_ms)
     path = f"/v1/sessions/{segment(sandbox_id)}/execute"
-    return post_run(path, one(Execution), asked, seconds=seconds)
+    return post_run(path, one(Execution), payload, seconds=seconds)
 
 
 def executions(

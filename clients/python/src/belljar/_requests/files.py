@@ -1,4 +1,4 @@
-"""Files that a request brings along, and bytes that come back."""
+"""Input files of requests, and downloads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._models import Artifact, Document, File, FileInput, Page
 from .._plan import Plan, content, delete, get, listed, one, page, post, segment
 
 Input = str | PathLike[str] | Document | FileInput
-# Long enough for the largest document over a slow line.
+# Long enough for the largest document over a slow connection.
 TRANSFER_SECONDS = 600.0
 
 

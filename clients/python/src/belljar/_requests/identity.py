@@ -1,4 +1,4 @@
-"""Who may do what: workspaces, principals, keys, grants, and what was done."""
+"""Workspaces, principals, keys, grants, preferences and the audit log."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def workspaces() -> Plan[Page[Workspace]]:
 def create_principal(
     name: str, kind: PrincipalKind, roles: Sequence[str] | None, external_id: str | None
 ) -> Plan[Principal]:
-    asked = body(name=name, kind=kind, roles=roles, external_id=external_id)
-    return post("/v1/principals", one(Principal), asked)
+    payload = body(name=name, kind=kind, roles=roles, external_id=external_id)
+    return post("/v1/principals", one(Principal), payload)
 
 
 def principals() -> Plan[Page[Principal]]:
@@ -66,14 +66,14 @@ def create_key(
     rate_per_second: int | None,
     concurrency: int | None,
 ) -> Plan[Key]:
-    asked = body(
+    payload = body(
         name=name,
         principal=principal,
         expires_at=expires_at.astimezone().isoformat() if expires_at else None,
         rate_per_second=rate_per_second,
         concurrency=concurrency,
     )
-    return post("/v1/keys", one(Key), asked)
+    return post("/v1/keys", one(Key), payload)
 
 
 def keys(principal: str | None) -> Plan[Page[Key]]:
@@ -88,8 +88,8 @@ def create_grant(
     principal: str, privilege: Privilege, object_kind: ObjectKind, object_id: str
 ) -> Plan[Grant]:
     granted = {"kind": object_kind, "id": object_id}
-    asked = {"principal": principal, "privilege": privilege, "object": granted}
-    return post("/v1/grants", one(Grant), asked)
+    payload = {"principal": principal, "privilege": privilege, "object": granted}
+    return post("/v1/grants", one(Grant), payload)
 
 
 def grants(

@@ -1,4 +1,4 @@
-"""What has a name as well as an id, found by either."""
+"""Objects that can be selected by their name or their id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ N = TypeVar("N", bound=Named)
 
 
 def id_of(noun: str, name_or_id: str, plan: Plan[Page[N]]) -> Steps[str]:
-    """The id; `plan` is the list of all that there are."""
+    """The id; `plan` lists all objects of this kind."""
     if is_id(name_or_id):
         return name_or_id
     while True:

@@ -1,4 +1,4 @@
-"""Whom code may talk to, and as whom: rules, integrations, secrets, and what was tried."""
+"""Network rules, integrations, secrets and the network log."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .._plan import Plan, body, delete, get, json_of, listed, one, post, segment
 
 
 def create_rule(name: str, value_list: Sequence[str], comment: str | None) -> Plan[NetworkRule]:
-    asked = body(name=name, value_list=value_list, comment=comment)
-    return post("/v1/network-rules", one(NetworkRule), asked)
+    payload = body(name=name, value_list=value_list, comment=comment)
+    return post("/v1/network-rules", one(NetworkRule), payload)
 
 
 def rules() -> Plan[Page[NetworkRule]]:
@@ -34,8 +34,8 @@ def rule(network_rule_id: str) -> Plan[NetworkRule]:
 def replace_rule(
     network_rule_id: str, name: str, value_list: Sequence[str], comment: str | None
 ) -> Plan[NetworkRule]:
-    asked = body(name=name, value_list=value_list, comment=comment)
-    return send("PUT", _rule(network_rule_id), one(NetworkRule), asked)
+    payload = body(name=name, value_list=value_list, comment=comment)
+    return send("PUT", _rule(network_rule_id), one(NetworkRule), payload)
 
 
 def delete_rule(network_rule_id: str) -> Plan[None]:
@@ -49,14 +49,14 @@ def create_integration(
     enabled: bool | None,
     comment: str | None,
 ) -> Plan[Integration]:
-    asked = body(
+    payload = body(
         name=name,
         allowed_network_rules=allowed_network_rules,
         allowed_secrets=allowed_secrets,
         enabled=enabled,
         comment=comment,
     )
-    return post("/v1/integrations", one(Integration), asked)
+    return post("/v1/integrations", one(Integration), payload)
 
 
 def integrations() -> Plan[Page[Integration]]:
@@ -94,8 +94,8 @@ def create_secret(
     scope: SecretScope | None,
     comment: str | None,
 ) -> Plan[Secret]:
-    asked = body(name=name, value=value, inject=inject, scope=scope, comment=comment)
-    return post("/v1/secrets", one(Secret), asked)
+    payload = body(name=name, value=value, inject=inject, scope=scope, comment=comment)
+    return post("/v1/secrets", one(Secret), payload)
 
 
 def secrets() -> Plan[Page[Secret]]:

@@ -1,4 +1,4 @@
-"""Runs of a model: requests in plain words, messages to agents, and what was said and done."""
+"""Model runs: requests in natural language, messages to agents, results and traces."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .names import id_of, is_id
 
 # A document, its id, or the path of a file, which is uploaded first.
 Given = str | PathLike[str] | Document
-# The most that a server gives to one run of a model.
-LONGEST_SECONDS = 3600.0 + PREPARATION_SECONDS
+# The maximum time that a server allows for one model run.
+MAX_RUN_SECONDS = 3600.0 + PREPARATION_SECONDS
 
 
 def code_execution(
@@ -28,14 +28,14 @@ def code_execution(
     sandbox_id: str | None,
     max_rounds: int | None,
 ) -> Steps[CodeResult]:
-    asked = body(
+    payload = body(
         request=request,
         document_ids=(yield from _ids(documents)),
         context=context,
         sandbox_id=sandbox_id,
         max_rounds=max_rounds,
     )
-    plan = post_run("/v1/code_execution", one(CodeResult), asked, seconds=LONGEST_SECONDS)
+    plan = post_run("/v1/code_execution", one(CodeResult), payload, seconds=MAX_RUN_SECONDS)
     result: CodeResult = yield plan
     return result
 
@@ -53,7 +53,7 @@ def agent_run(
     confirmations: Mapping[str, Confirmation] | None,
 ) -> Steps[ChatResult]:
     agent_id = yield from id_of("agent", agent, agents())
-    asked = body(
+    payload = body(
         message=message,
         messages=_replies(confirmations),
         cursor=cursor,
@@ -61,7 +61,7 @@ def agent_run(
         document_ids=(yield from _ids(documents)),
     )
     path = f"/v1/agents/{segment(agent_id)}/run"
-    result: ChatResult = yield post_run(path, one(ChatResult), asked, seconds=LONGEST_SECONDS)
+    result: ChatResult = yield post_run(path, one(ChatResult), payload, seconds=MAX_RUN_SECONDS)
     return result
 
 
@@ -97,5 +97,5 @@ def _ids(documents: Iterable[Given] | None) -> Steps[list[str] | None]:
 def _replies(confirmations: Mapping[str, Confirmation] | None) -> list[dict[str, Any]] | None:
     if confirmations is None:
         return None
-    said = {"role": "action", "type": "toolConfirmation"}
-    return [{**said, "actionId": id, "status": status} for id, status in confirmations.items()]
+    reply = {"role": "action", "type": "toolConfirmation"}
+    return [{**reply, "actionId": id, "status": status} for id, status in confirmations.items()]

@@ -22,7 +22,7 @@ from .._plan import (
     segment,
     send,
 )
-from . import files as brought
+from . import files as file_inputs
 
 
 def open(
@@ -32,11 +32,11 @@ def open(
     name: str | None = None,
     limits: LimitsRequest | None = None,
     idle_seconds: int | None = None,
-    files: Iterable[brought.Input] | None = None,
+    files: Iterable[file_inputs.Input] | None = None,
     integrations: Sequence[str] | None = None,
     agent_id: str | None = None,
 ) -> Plan[SessionInfo]:
-    asked = body(
+    payload = body(
         environment=environment,
         integrations=integrations,
         agent_id=agent_id,
@@ -44,9 +44,9 @@ def open(
         name=name,
         limits=limits,
         idle_seconds=idle_seconds,
-        files=brought.inputs(files),
+        files=file_inputs.inputs(files),
     )
-    return post("/v1/sessions", one(SessionInfo), asked, seconds=PREPARATION_SECONDS)
+    return post("/v1/sessions", one(SessionInfo), payload, seconds=PREPARATION_SECONDS)
 
 
 def sessions(
@@ -106,7 +106,7 @@ def _put(sandbox_id: str, name: str, data: bytes | Path) -> Plan[SessionFile]:
         path=_file(sandbox_id, name),
         read=one(SessionFile),
         body=data,
-        seconds=brought.TRANSFER_SECONDS,
+        seconds=file_inputs.TRANSFER_SECONDS,
     )
 
 

@@ -1,4 +1,4 @@
-"""Tools: made, found by id or by name, and called."""
+"""Tools: create, find by id or name, call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .._errors import ApprovalPending
 from .._models import ApprovalAction, Execution, LimitsRequest, Page, Tool, Validation
 from .._plan import Plan, Steps, body, delete, get, listed, one, post, post_run, segment, send
 from .._tool_source import ToolSource, definition
-from . import files as brought
-from .executions import LONGEST_WALL_MS, run_seconds
+from . import files as file_inputs
+from .executions import MAX_WALL_MS, run_seconds
 from .names import id_of
 
 T = TypeVar("T")
@@ -58,17 +58,17 @@ def run(
     *,
     agent_id: str | None = None,
     sandbox_id: str | None = None,
-    files: Iterable[brought.Input] | None = None,
+    files: Iterable[file_inputs.Input] | None = None,
     limits: LimitsRequest | None = None,
 ) -> Callable[[str], Plan[Execution]]:
-    asked = body(
+    payload = body(
         arguments=dict(arguments),
         agent_id=agent_id,
         sandbox_id=sandbox_id,
-        files=brought.inputs(files),
+        files=file_inputs.inputs(files),
         limits=limits,
     )
-    return _execution("call", asked, limits)
+    return _execution("call", payload, limits)
 
 
 def test(
@@ -78,10 +78,10 @@ def test(
 
 
 def _execution(
-    verb: str, asked: Mapping[str, Any], limits: LimitsRequest | None
+    verb: str, payload: Mapping[str, Any], limits: LimitsRequest | None
 ) -> Callable[[str], Plan[Execution]]:
-    read, seconds = one(Execution), run_seconds(limits, LONGEST_WALL_MS)
-    return lambda tool_id: post_run(f"{_path(tool_id)}/{verb}", read, asked, seconds=seconds)
+    read, seconds = one(Execution), run_seconds(limits, MAX_WALL_MS)
+    return lambda tool_id: post_run(f"{_path(tool_id)}/{verb}", read, payload, seconds=seconds)
 
 
 def value(execution: Execution) -> Any:
@@ -91,9 +91,9 @@ def value(execution: Execution) -> Any:
 
 
 def found(name_or_id: str, plan: Callable[[str], Plan[T]]) -> Steps[T]:
-    """The plan for a tool that is known by its id or by its name."""
-    answered: T = yield plan((yield from id_of("tool", name_or_id, tools())))
-    return answered
+    """The plan for a tool that is selected by its id or its name."""
+    result: T = yield plan((yield from id_of("tool", name_or_id, tools())))
+    return result
 
 
 def _path(tool_id: str) -> str:

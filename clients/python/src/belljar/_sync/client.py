@@ -149,9 +149,9 @@ class Belljar:
         sandbox_id: str | None = None,
         max_rounds: int | None = None,
     ) -> CodeResult:
-        """Let a model write and run code for a request in plain words."""
+        """Let a model write and run code for a request in natural language."""
         steps = runs.code_execution(request, documents, context, sandbox_id, max_rounds)
-        return self._transport.walk(steps)
+        return self._transport.run_steps(steps)
 
     def code_execution_result(self, execution_id: str) -> CodeResult:
         """The result of a code execution, or its status while it runs."""

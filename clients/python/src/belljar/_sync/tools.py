@@ -45,14 +45,14 @@ class Tools:
         approval_action: ApprovalAction | None = None,
     ) -> Tool:
         """Create a tool from a function, Python source, a file, or a definition."""
-        asked = definition(
+        payload = definition(
             source,
             name=name,
             description=description,
             environment=environment,
             approval_action=approval_action,
         )
-        return self._transport.send(tools.create(asked))
+        return self._transport.send(tools.create(payload))
 
     def validate(self, source: ToolSource, *, name: str | None = None) -> Validation:
         """Check a tool without storing it: its contract, or all its errors."""
@@ -63,7 +63,7 @@ class Tools:
         return self._transport.pages(tools.tools())
 
     def get(self, tool: str) -> Tool:
-        return self._transport.walk(tools.found(tool, tools.tool))
+        return self._transport.run_steps(tools.found(tool, tools.tool))
 
     def update(
         self,
@@ -77,10 +77,10 @@ class Tools:
     ) -> Tool:
         """Change the given fields. A source may change everything but the name."""
         changes = tools.change(source, name, description, environment, approval_action)
-        return self._transport.walk(tools.found(tool, changes))
+        return self._transport.run_steps(tools.found(tool, changes))
 
     def delete(self, tool: str) -> None:
-        self._transport.walk(tools.found(tool, tools.delete_tool))
+        self._transport.run_steps(tools.found(tool, tools.delete_tool))
 
     def call(
         self,
@@ -125,14 +125,14 @@ class Tools:
             files=files,
             limits=limits,
         )
-        return self._transport.walk(tools.found(tool, plan))
+        return self._transport.run_steps(tools.found(tool, plan))
 
     def test(
         self, tool: str, *, sandbox_id: str | None = None, limits: LimitsRequest | None = None
     ) -> Execution:
         """Run the `test()` of a tool."""
         plan = tools.test(sandbox_id=sandbox_id, limits=limits)
-        return self._transport.walk(tools.found(tool, plan))
+        return self._transport.run_steps(tools.found(tool, plan))
 
 
 class Agents:
@@ -186,11 +186,11 @@ class Agents:
     ) -> ChatResult:
         """Send a message to an agent; `confirmations` decides its actions, each by `actionId`."""
         steps = runs.agent_run(agent, message, cursor, key, documents, confirmations)
-        return self._transport.walk(steps)
+        return self._transport.run_steps(steps)
 
     def result(self, agent: str, execution_id: str) -> ChatResult:
         """The answer of the agent, or the status of its run."""
-        return self._transport.walk(runs.agent_result(agent, execution_id))
+        return self._transport.run_steps(runs.agent_result(agent, execution_id))
 
 
 class Approvals:
@@ -216,4 +216,4 @@ class Approvals:
 
     def wait(self, approval_id: str, *, timeout: float | None = None) -> Approval:
         """Wait until the approval is decided or has expired."""
-        return self._transport.walk(approvals.wait(approval_id, timeout))
+        return self._transport.run_steps(approvals.wait(approval_id, timeout))

@@ -45,18 +45,18 @@ class Transport:
         except httpx.TransportError as error:
             raise unreachable(self._http.base_url, error) from error
 
-    def walk(self, steps: Steps[T]) -> T:
-        answered: Any = None
+    def run_steps(self, steps: Steps[T]) -> T:
+        received: Any = None
         while True:
             try:
-                step = steps.send(answered)
+                step = steps.send(received)
             except StopIteration as end:
                 result: T = end.value
                 return result
             if isinstance(step, Pause):
                 sleep(step.seconds)
             else:
-                answered = self.send(step)
+                received = self.send(step)
 
     def pages(self, plan: Plan[Page[T]]) -> Iterator[T]:
         while True:
@@ -72,7 +72,7 @@ class Transport:
             try:
                 with self._opened(follow.plan()) as response:
                     for piece in response.iter_bytes():
-                        for event in follow.hear(piece):
+                        for event in follow.receive(piece):
                             yield displayable(self, event)
                 if not follow.finished:
                     raise ended_early()
