@@ -124,8 +124,8 @@ impl Database {
         self.writer.revision()
     }
 
-    /// Reads a few rows by their keys. It runs on the calling thread, also an async one: such a
-    /// look-up takes microseconds, less than the way to another thread.
+    /// Reads a few small rows by their keys. It runs on the calling thread, also an async one: for
+    /// rows of some kilobytes a look-up takes microseconds, less than the way to another thread.
     pub fn read<T>(
         &self,
         job: impl FnOnce(&Reader<'_>) -> Result<T, DatabaseError>,
