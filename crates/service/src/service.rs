@@ -1,6 +1,7 @@
 //! The service: what it holds, how it begins, and how it ends.
 
 use crate::catalog::tools::ContractCache;
+use crate::check_slots::CheckSlots;
 use crate::config::Config;
 use crate::error::RequestError;
 use crate::identity::api_key::ApiKeyText;
@@ -46,6 +47,8 @@ pub struct Service {
     /// Absent where no issuer is trusted: then nothing but a key is taken.
     pub(crate) token_verifier: Option<TokenVerifier>,
     pub(crate) contracts: ContractCache,
+    /// Threads for checks of definitions and arguments.
+    pub(crate) check_slots: CheckSlots,
     /// The memory of the output of all running executions.
     pub(crate) output_budget: Arc<OutputBudget>,
     /// Held while an environment of functions is taken into use or removed, so that no function is
@@ -151,6 +154,7 @@ impl Service {
             question_ends: AsyncMutex::default(),
             tool_changes: broadcast::Sender::new(TOOL_CHANGES_BUFFERED),
             contracts: ContractCache::default(),
+            check_slots: CheckSlots::new(),
             function_environments: AsyncMutex::default(),
             active: Mutex::default(),
             execution_metrics: ExecutionMetrics::new(),

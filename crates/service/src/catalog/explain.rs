@@ -90,7 +90,7 @@ impl Service {
         if query.tool.is_none() && query.agent.is_none() {
             return Err(invalid_field("query/tool", "is required: pass a tool, an agent, or both"));
         }
-        let question = self.explained_call(caller, query)?;
+        let question = self.explained_call(caller, query).await?;
         let mut findings = self.findings(&question)?;
         findings.missing.extend(question.missing_for_code_execution().await);
         let limits = LimitsRequest::default().resolve(&self.limit_caps(question.workspace)?)?;
@@ -110,7 +110,7 @@ impl Service {
 
     /// The caller and the target of the explained call. Each look-up comes after those that would hide it: an error reveals nothing
     /// whether an agent or a tool that they do not see, or a principal that they may not ask about, exists.
-    fn explained_call(
+    async fn explained_call(
         &self,
         caller: &Caller,
         query: &ExplainQuery,
@@ -121,7 +121,10 @@ impl Service {
             Some(agent) => self.db.read(|rows| rows.tool_bindings(workspace, agent.id))?,
             None => Vec::new(),
         };
-        let tool = query.tool.map(|id| self.explained_tool(caller, id, &bindings)).transpose()?;
+        let tool = match query.tool {
+            Some(id) => Some(self.explained_tool(caller, id, &bindings).await?),
+            None => None,
+        };
         let who = query.principal.unwrap_or_else(|| caller.id());
         if who != caller.id() {
             let tool = tool.as_ref().map(|tool| ObjectRef::Tool(tool.id));
@@ -140,14 +143,14 @@ impl Service {
 
     /// A caller learns nothing about a tool that they may not see. A caller who may see an agent sees the tools that
     /// are attached to it.
-    fn explained_tool(
+    async fn explained_tool(
         &self,
         caller: &Caller,
         id: ToolId,
         bindings: &[ToolBinding],
     ) -> Result<Tool, RequestError> {
         let is_attached = bindings.iter().any(|binding| binding.tool_id == id);
-        match self.db.read(|rows| rows.tool(caller.workspace, id))? {
+        match self.db.tool(caller.workspace, id).await? {
             Some((tool, _)) if is_attached || self.can_see(caller, ObjectRef::Tool(id))? => {
                 Ok(tool)
             }

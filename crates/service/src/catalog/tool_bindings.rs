@@ -36,7 +36,7 @@ impl Service {
             self.permit(caller.workspace, &caller.principal, Privilege::Ownership, object)?;
         // Code that another principal attaches has the owner's rights only if the owner confirms it.
         let author = owns.is_none().then(|| caller.id());
-        let name = self.tool(caller, tool)?.name;
+        let name = self.tool(caller, tool).await?.name;
         self.require_privilege(caller, Privilege::Usage, ObjectRef::Tool(tool))?;
         check_tool_name(&to, &name).await?;
         let entry = caller.audit_entry(
