@@ -1,7 +1,7 @@
 //! Checks a value against a compiled schema, within a limit of steps.
 
 use super::compile::{Keyword, Keywords, PropertyRules, Subschema, TypeName};
-use super::mismatch::{Mismatch, Problem, Segment};
+use super::mismatch::{Mismatch, MismatchCause, Segment};
 use super::{MismatchKind, SchemaMismatch};
 use crate::call::TOO_MANY_STEPS;
 use crate::conform::VIOLATIONS_MAX;
@@ -74,16 +74,16 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
         self.budget.is_exhausted() || self.mismatches.len() >= self.mismatches_max
     }
 
-    fn add_mismatch(&mut self, problem: Problem<'a>) {
+    fn add_mismatch(&mut self, cause: MismatchCause<'a>) {
         self.budget.spend_steps(MISMATCH_STEPS + self.path.len());
         if !self.is_done() {
-            self.mismatches.push(Mismatch { path: self.path.clone(), problem });
+            self.mismatches.push(Mismatch { path: self.path.clone(), cause });
         }
     }
 
-    fn add_mismatch_at(&mut self, segment: Segment<'a>, problem: Problem<'a>) {
+    fn add_mismatch_at(&mut self, segment: Segment<'a>, cause: MismatchCause<'a>) {
         self.path.push(segment);
-        self.add_mismatch(problem);
+        self.add_mismatch(cause);
         self.path.pop();
     }
 
@@ -119,7 +119,7 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
         let keywords = match &schema.keywords {
             Keywords::Any => return evaluated,
             Keywords::Never => {
-                self.add_mismatch(Problem::NotAllowed);
+                self.add_mismatch(MismatchCause::NotAllowed);
                 return evaluated;
             }
             Keywords::All(keywords) => keywords,
@@ -158,7 +158,7 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
         };
         let matches = names.iter().any(is);
         if !matches {
-            self.add_mismatch(Problem::Type { names: names.to_vec(), found: value });
+            self.add_mismatch(MismatchCause::Type { names: names.to_vec(), found: value });
         }
         matches
     }
@@ -166,10 +166,10 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
     fn check_choice(&mut self, keyword: &'a Keyword, value: &Value) {
         match keyword {
             Keyword::Const(only) if !json_equal(only, value, self.budget) => {
-                self.add_mismatch(Problem::NotEqual(only));
+                self.add_mismatch(MismatchCause::NotEqual(only));
             }
             Keyword::Enum(choices) if !choices.contains(value, self.budget) => {
-                self.add_mismatch(Problem::NotOneOf(choices.values()));
+                self.add_mismatch(MismatchCause::NotOneOf(choices.values()));
             }
             _ => {}
         }
@@ -191,7 +191,7 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
             }
             _ => return,
         };
-        self.add_mismatch(Problem::Number { relation, bound });
+        self.add_mismatch(MismatchCause::Number { relation, bound });
     }
 
     fn check_text(&mut self, keyword: &'a Keyword, text: &str) {
@@ -205,12 +205,12 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
                 self.check_count(text.chars().count(), *most, Ordering::Greater, "characters");
             }
             Keyword::Pattern(pattern) if !pattern.is_match(text, self.budget) => {
-                self.add_mismatch(Problem::Pattern(&pattern.text));
+                self.add_mismatch(MismatchCause::Pattern(&pattern.text));
             }
             Keyword::Format(format) => {
                 self.budget.spend_text(text);
                 if !matches_format(*format, text) {
-                    self.add_mismatch(Problem::Format(*format));
+                    self.add_mismatch(MismatchCause::Format(*format));
                 }
             }
             _ => {}
@@ -221,7 +221,7 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
     fn check_count(&mut self, count: usize, bound: u64, wrong: Ordering, of: &'static str) {
         if (count as u64).cmp(&bound) == wrong {
             let side = if wrong == Ordering::Less { "least" } else { "most" };
-            self.add_mismatch(Problem::Count { side, bound, of });
+            self.add_mismatch(MismatchCause::Count { side, bound, of });
         }
     }
 
@@ -276,7 +276,7 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
                 return;
             }
             if !seen.insert(text) {
-                self.add_mismatch_at(Segment::Index(index), Problem::Duplicate);
+                self.add_mismatch_at(Segment::Index(index), MismatchCause::Duplicate);
             }
         }
     }
@@ -368,10 +368,10 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
             let value = Value::String(name.clone());
             let mut checker = ValueChecker::new(self.budget, 1, false);
             checker.check_value(schema, &value);
-            let message = checker.mismatches.first().map(|mismatch| mismatch.problem.message());
+            let message = checker.mismatches.first().map(|mismatch| mismatch.cause.message());
             if let Some(message) = message {
                 self.budget.spend_text(&message);
-                self.add_mismatch_at(Segment::Name(name), Problem::Name(message));
+                self.add_mismatch_at(Segment::Name(name), MismatchCause::Name(message));
             }
         }
     }
@@ -388,7 +388,7 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
                 return;
             }
             if !members.contains_key(name) {
-                self.add_mismatch_at(Segment::Name(name), Problem::Missing { required_by });
+                self.add_mismatch_at(Segment::Name(name), MismatchCause::Missing { required_by });
             }
         }
     }
@@ -440,7 +440,7 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
             return;
         }
         if matches!(schema.keywords, Keywords::Never) {
-            self.add_mismatch_at(Segment::Name(name), Problem::Unknown { known });
+            self.add_mismatch_at(Segment::Name(name), MismatchCause::Unknown { known });
         } else {
             self.check_child(Segment::Name(name), schema, member);
         }
@@ -463,7 +463,7 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
             Keyword::AnyOf(schemas) => self.check_branches(schemas, value, evaluated, false),
             Keyword::OneOf(schemas) => self.check_branches(schemas, value, evaluated, true),
             Keyword::Not(schema) if self.match_schema(schema, value).is_some() => {
-                self.add_mismatch(Problem::MatchesNot);
+                self.add_mismatch(MismatchCause::MatchesNot);
             }
             Keyword::Conditional { condition, then, otherwise } => {
                 let branch = match self.match_schema(condition, value) {
@@ -524,7 +524,7 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
                 self.add_nearest(failed, value);
             }
             1 => {}
-            _ if exactly_one => self.add_mismatch(Problem::MatchesSeveral(matching)),
+            _ if exactly_one => self.add_mismatch(MismatchCause::MatchesSeveral(matching)),
             _ => {}
         }
     }
@@ -533,7 +533,7 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
     /// deepest, and in the fewest places. If every branch is for another type, names all the types.
     fn add_nearest(&mut self, failed: Vec<Vec<Mismatch<'a>>>, value: &'a Value) {
         let types = failed.iter().map(|mismatches| match mismatches.as_slice() {
-            [Mismatch { path, problem: Problem::Type { names, .. } }]
+            [Mismatch { path, cause: MismatchCause::Type { names, .. } }]
                 if path.len() == self.path.len() =>
             {
                 Some(names.as_slice())
@@ -541,7 +541,7 @@ impl<'a, 'b> ValueChecker<'a, 'b> {
             _ => None,
         });
         if let Some(names) = types.collect::<Option<Vec<_>>>() {
-            return self.add_mismatch(Problem::Type { names: names.concat(), found: value });
+            return self.add_mismatch(MismatchCause::Type { names: names.concat(), found: value });
         }
         let nearest = failed.into_iter().min_by_key(|mismatches| {
             let shallowest = mismatches.iter().map(|mismatch| mismatch.path.len()).min();

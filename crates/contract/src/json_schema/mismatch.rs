@@ -18,11 +18,11 @@ pub(super) enum Segment<'a> {
 #[derive(Debug)]
 pub(super) struct Mismatch<'a> {
     pub(super) path: Vec<Segment<'a>>,
-    pub(super) problem: Problem<'a>,
+    pub(super) cause: MismatchCause<'a>,
 }
 
 #[derive(Debug)]
-pub(super) enum Problem<'a> {
+pub(super) enum MismatchCause<'a> {
     NotAllowed,
     Type {
         names: Vec<TypeName>,
@@ -65,16 +65,16 @@ impl Mismatch<'_> {
                 Segment::Index(index) => super::push_segment(&mut path, &index.to_string()),
             }
         }
-        let kind = match self.problem {
-            Problem::Missing { .. } => MismatchKind::Missing,
-            Problem::Unknown { .. } => MismatchKind::Unknown,
+        let kind = match self.cause {
+            MismatchCause::Missing { .. } => MismatchKind::Missing,
+            MismatchCause::Unknown { .. } => MismatchKind::Unknown,
             _ => MismatchKind::Other,
         };
-        SchemaMismatch { path, kind, message: truncate_message(&self.problem.message()) }
+        SchemaMismatch { path, kind, message: truncate_message(&self.cause.message()) }
     }
 }
 
-impl Problem<'_> {
+impl MismatchCause<'_> {
     pub(super) fn message(&self) -> String {
         match self {
             Self::NotAllowed => "is not allowed".to_owned(),
