@@ -1,5 +1,5 @@
-//! Counts the work of one check in steps, so that a check ends whoever wrote its schema and its
-//! value. Work that depends on the size of a text or a value must be counted before it is done.
+//! Counts the work of one check in steps, so that a check of any schema and value ends. Work that
+//! depends on the size of a text or a value must be counted before it is done.
 
 /// A step takes at most a tenth of a microsecond in a release build, so that a check ends within
 /// half a second of CPU time. Arguments of the largest size have some hundred thousand values.
