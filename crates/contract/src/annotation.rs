@@ -8,7 +8,7 @@ use crate::expression::{ExpressionKind, SourceExpression};
 use crate::python::{ClassField, PythonClass, PythonModule};
 use crate::schema::{
     AdditionalProperties, ArraySchema, CHOICES_MAX, DEPTH_MAX, NumberBounds, ObjectSchema,
-    PropertySchema, PythonConversion, Schema, SchemaFormat, SchemaKind,
+    PropertyList, PropertySchema, PythonConversion, Schema, SchemaFormat, SchemaKind,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -267,7 +267,7 @@ impl<'a> AnnotationReader<'a> {
                 }
                 let each = Box::new(self.read(value)?);
                 let object = ObjectSchema {
-                    properties: Vec::new(),
+                    properties: PropertyList::default(),
                     additional_properties: AdditionalProperties::Matching(each),
                 };
                 Ok(SchemaKind::Object(object).into())
@@ -298,7 +298,7 @@ impl<'a> AnnotationReader<'a> {
         let properties = self.properties(&lineage);
         self.classes_in_progress.pop();
         let object = ObjectSchema {
-            properties: properties?,
+            properties: properties?.into(),
             additional_properties: AdditionalProperties::Forbidden,
         };
         Ok(Schema { conversion: python, ..SchemaKind::Object(object).into() })
@@ -488,7 +488,7 @@ fn node_id_schema() -> Schema {
     };
     let properties = vec![text("space"), text("externalId")];
     let object = ObjectSchema {
-        properties,
+        properties: properties.into(),
         additional_properties: AdditionalProperties::ForbiddenImplicitly,
     };
     Schema::from(SchemaKind::Object(object)).with_conversion(PythonConversion::NodeId)
@@ -522,5 +522,5 @@ fn literal_schema(choices: &[ExpressionKind]) -> Option<Schema> {
         _ => value.is_i64() || value.is_u64(),
     };
     let fits = one_of.iter().all(alike) && choices.len() <= CHOICES_MAX;
-    fits.then(|| Schema { one_of, nullable, ..kind.into() })
+    fits.then(|| Schema { one_of: one_of.into(), nullable, ..kind.into() })
 }

@@ -1,7 +1,9 @@
 //! Arguments that are checked against a JSON Schema and passed on unchanged.
 
-use crate::call::{TRY_AGAIN, error_code_of, json_type_name, truncate_message};
+use crate::call::{TRY_AGAIN, error_code_of};
 use crate::json_schema::{JsonSchema, JsonSchemaError, MismatchKind, SchemaMismatch};
+use crate::message_text::{json_type_name, truncate_message};
+use crate::value_memory::value_memory;
 use serde_json::{Map, Value, json};
 use types::{Error, ErrorCode};
 
@@ -10,6 +12,7 @@ use types::{Error, ErrorCode};
 pub struct ArgumentsSchema {
     source: Map<String, Value>,
     schema: JsonSchema,
+    memory_bytes: usize,
 }
 
 impl ArgumentsSchema {
@@ -21,8 +24,9 @@ impl ArgumentsSchema {
         }
         let written = Value::Object(written);
         let schema = JsonSchema::new(&written)?;
+        let memory_bytes = value_memory(&written) + schema.memory_bytes();
         let Value::Object(source) = written else { return Err(JsonSchemaError::NotAnObjectSchema) };
-        Ok(Self { source, schema })
+        Ok(Self { source, schema, memory_bytes })
     }
 
     /// The schema as a model sees it.
@@ -30,6 +34,11 @@ impl ArgumentsSchema {
         let mut shown = self.source.clone();
         shown.entry("type").or_insert_with(|| json!("object"));
         Value::Object(shown)
+    }
+
+    /// Estimates its memory, with its compiled patterns.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
     pub fn check(&self, arguments: &Value) -> Result<(), Error> {
@@ -42,10 +51,10 @@ impl ArgumentsSchema {
         if mismatches.is_empty() {
             return Ok(());
         }
-        let all = |kind: &MismatchKind| {
+        let all = |kind: MismatchKind| {
             mismatches.iter().all(|it| it.kind() == kind && it.top_level_name().is_some())
         };
-        let code = error_code_of(all(&MismatchKind::Missing), all(&MismatchKind::Unknown));
+        let code = error_code_of(all(MismatchKind::Missing), all(MismatchKind::Unknown));
         let message = mismatches.iter().map(mismatch_text).collect::<Vec<_>>().join("; ");
         Err(Error::new(code, truncate_message(&message)).hint(TRY_AGAIN))
     }

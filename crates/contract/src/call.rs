@@ -4,6 +4,7 @@
 //! arguments that its contract does not allow.
 
 use crate::conform::{VIOLATIONS_MAX, ValuePath, Violation, ViolationKind};
+use crate::message_text::{describe_value, join_shown, json_type_name, truncate_message};
 use crate::schema::{AdditionalProperties, ObjectSchema, PythonConversion, Schema, SchemaKind};
 use crate::tool::{
     CodeTool, NO_RUN, RUN_FUNCTION, TEST_FUNCTION, TestFunction, ToolEntryPoint, ToolVariables,
@@ -15,10 +16,6 @@ use types::{Error, ErrorCode};
 
 /// Default limit of arguments. A model does not write more, and larger data belongs in a file.
 pub const ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum length of a value in a message: the error shows in its beginning.
-const SHOWN_CHARS_MAX: usize = 60;
-/// A model reads the message and pays for it; argument names can be as long as the arguments.
-const MESSAGE_CHARS_MAX: usize = 4000;
 const NO_TEST: &str = "Function 'test' not found.";
 pub(crate) const TRY_AGAIN: &str =
     "the tool was not called; call it again with arguments that match its schema";
@@ -222,8 +219,7 @@ fn run_input(input: Option<&ObjectSchema>, arguments: Value) -> Result<Value, Er
         return Err(Error::new(ErrorCode::ArgsInvalid, message).hint(TRY_AGAIN));
     };
     let Some(input) = input else { return Ok(Value::Object(arguments)) };
-    let names = input.property_names();
-    arguments.retain(|name, _| names.contains(name.as_str()));
+    arguments.retain(|name, _| input.properties.position(name).is_some());
     input.conform(arguments).map(Value::Object).map_err(|violations| {
         let message = join_violations(&violations, input_violation);
         Error::new(violations_code(&violations), message).hint(TRY_AGAIN)
@@ -249,22 +245,14 @@ pub(crate) fn error_code_of(all_missing: bool, all_unknown: bool) -> ErrorCode {
     }
 }
 
+/// Also the message of a check against a JSON Schema.
+pub(crate) const TOO_MANY_STEPS: &str =
+    "takes too long to check against the schema; make it smaller";
+
 fn join_violations(violations: &[Violation], say: fn(&Violation) -> String) -> String {
     let more = (violations.len() >= VIOLATIONS_MAX).then(|| "there may be more errors".to_owned());
     let sentences = violations.iter().map(say).chain(more).collect::<Vec<_>>().join("; ");
     truncate_message(&sentences)
-}
-
-/// Truncates a message to a readable length.
-pub(crate) fn truncate_message(text: &str) -> String {
-    truncate_chars(text, MESSAGE_CHARS_MAX)
-}
-
-fn truncate_chars(text: &str, chars: usize) -> String {
-    match text.char_indices().nth(chars) {
-        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
-        None => text.to_owned(),
-    }
 }
 
 fn argument_violation(Violation { path, kind }: &Violation) -> String {
@@ -273,15 +261,16 @@ fn argument_violation(Violation { path, kind }: &Violation) -> String {
             format!("Missing required argument '{name}'")
         }
         ViolationKind::Unknown(names) if path.depth() == 0 => {
-            format!("Unknown argument(s): {}", names.join(", "))
+            format!("Unknown argument(s): {}", join_shown(names))
         }
         ViolationKind::Missing(name) => format!("Invalid argument '{path}': '{name}' is missing"),
         ViolationKind::Unknown(names) => {
-            format!("Invalid argument '{path}': it has no {}", names.join(", "))
+            format!("Invalid argument '{path}': it has no {}", join_shown(names))
         }
         ViolationKind::Type { expected, found } => {
             format!("Invalid argument '{path}': expected {expected}, got {}", describe_value(found))
         }
+        ViolationKind::TooManySteps => format!("Invalid arguments: {TOO_MANY_STEPS}"),
         other => format!("Invalid argument '{path}': {}", detail(other)),
     }
 }
@@ -297,7 +286,7 @@ fn input_violation(violation: &Violation) -> String {
         }
         ViolationKind::Unknown(names) => format!(
             "Code runner input object '{path}' contains undeclared fields: {}",
-            names.join(", ")
+            join_shown(names)
         ),
         kind => field_violation("input", path, kind),
     }
@@ -310,11 +299,11 @@ fn output_violation(violation: &Violation) -> String {
             format!("Code runner output missing required field '{}'", path.child(name))
         }
         ViolationKind::Unknown(names) if path.depth() == 0 => {
-            format!("Code runner output contains undeclared fields: {}", names.join(", "))
+            format!("Code runner output contains undeclared fields: {}", join_shown(names))
         }
         ViolationKind::Unknown(names) => format!(
             "Code runner output object '{path}' contains undeclared fields: {}",
-            names.join(", ")
+            join_shown(names)
         ),
         kind => field_violation("output", path, kind),
     }
@@ -325,6 +314,7 @@ fn field_violation(which: &str, path: &ValuePath, kind: &ViolationKind) -> Strin
         ViolationKind::Type { expected, .. } => {
             format!("Invalid {which} field '{path}' for type {}", expected.to_uppercase())
         }
+        ViolationKind::TooManySteps => format!("Invalid {which}: {TOO_MANY_STEPS}"),
         other => format!("Invalid {which} field '{path}': {}", detail(other)),
     }
 }
@@ -335,10 +325,9 @@ fn detail(kind: &ViolationKind) -> String {
             format!("expected {expected}, got {}", describe_value(found))
         }
         ViolationKind::Missing(name) => format!("'{name}' is missing"),
-        ViolationKind::Unknown(names) => format!("it has no {}", names.join(", ")),
+        ViolationKind::Unknown(names) => format!("it has no {}", join_shown(names)),
         ViolationKind::NotOneOf(choices) => {
-            let choices: Vec<String> = choices.iter().map(Value::to_string).collect();
-            format!("it must be one of {}", choices.join(", "))
+            format!("it must be one of {}", join_shown(choices))
         }
         ViolationKind::Below(minimum) => format!("it is less than the minimum {minimum}"),
         ViolationKind::Above(maximum) => format!("it is more than the maximum {maximum}"),
@@ -350,25 +339,8 @@ fn detail(kind: &ViolationKind) -> String {
         ViolationKind::TooManyDigits => {
             "it does not fit into 64 bits; pass it as a string".to_owned()
         }
+        ViolationKind::TooManySteps => TOO_MANY_STEPS.to_owned(),
     }
-}
-
-pub(crate) fn json_type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-pub(crate) fn describe_value(value: &Value) -> String {
-    if matches!(value, Value::Null | Value::Array(_) | Value::Object(_)) {
-        return json_type_name(value).to_owned();
-    }
-    format!("{} {}", json_type_name(value), truncate_chars(&value.to_string(), SHOWN_CHARS_MAX))
 }
 
 /// The Python conversions of an object's arguments, by name; unconverted ones are omitted.

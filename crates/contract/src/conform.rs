@@ -1,13 +1,13 @@
 //! Checks a value against a schema. The result is every violation, or the normalized value.
 
 use crate::format;
-use crate::number::{compare_number, is_whole, json_equal};
+use crate::number::{compare_number, is_whole};
 use crate::schema::{
-    AdditionalProperties, ArraySchema, NumberBounds, ObjectSchema, PropertySchema,
-    PythonConversion, Schema, SchemaFormat, SchemaKind,
+    AdditionalProperties, ArraySchema, NumberBounds, ObjectSchema, PythonConversion, Schema,
+    SchemaFormat, SchemaKind,
 };
+use crate::step_budget::StepBudget;
 use serde_json::{Map, Number, Value};
-use std::collections::BTreeSet;
 use std::fmt;
 
 /// After fixing this many, the next check shows the others.
@@ -40,6 +40,8 @@ pub enum ViolationKind {
     },
     /// JSON parsers lose digits beyond 64 bits.
     TooManyDigits,
+    /// Of the whole value: the check has ended before its end.
+    TooManySteps,
 }
 
 /// Path of a part of a value, from its root.
@@ -75,22 +77,35 @@ impl fmt::Display for ValuePath {
     }
 }
 
+/// Members that are properties, by the position of the property; `None` if a required one is missing.
+type KnownMembers = Vec<(usize, Option<Value>)>;
+
 /// The violations so far, and the current path.
-#[derive(Default)]
 struct SchemaChecker {
     path: ValuePath,
     violations: Vec<Violation>,
+    budget: StepBudget,
 }
 
 impl SchemaChecker {
+    fn new() -> Self {
+        let (path, violations) = (ValuePath::default(), Vec::new());
+        Self { path, violations, budget: StepBudget::new() }
+    }
+
     fn add_violation(&mut self, kind: ViolationKind) {
         if !self.is_full() {
             self.violations.push(Violation { path: self.path.clone(), kind });
         }
     }
 
+    /// Whether further checks could not change the result.
     fn is_full(&self) -> bool {
-        self.violations.len() >= VIOLATIONS_MAX
+        self.budget.is_exhausted() || self.violations_left() == 0
+    }
+
+    fn violations_left(&self) -> usize {
+        VIOLATIONS_MAX.saturating_sub(self.violations.len())
     }
 
     fn check_child(&mut self, step: PathSegment, schema: &Schema, value: Value) -> Value {
@@ -101,6 +116,10 @@ impl SchemaChecker {
     }
 
     fn finish<T>(self, value: T) -> Result<T, Vec<Violation>> {
+        if self.budget.is_exhausted() {
+            let path = ValuePath::default();
+            return Err(vec![Violation { path, kind: ViolationKind::TooManySteps }]);
+        }
         if self.violations.is_empty() { Ok(value) } else { Err(self.violations) }
     }
 }
@@ -109,17 +128,17 @@ impl Schema {
     /// Returns the value with its numbers and dates in the form that the schema requires, or its
     /// violations.
     pub fn conform(&self, value: Value) -> Result<Value, Vec<Violation>> {
-        let mut walk = SchemaChecker::default();
+        let mut walk = SchemaChecker::new();
         let value = self.conform_in(&mut walk, value);
         walk.finish(value)
     }
 
     fn conform_in(&self, walk: &mut SchemaChecker, value: Value) -> Value {
+        walk.budget.spend_steps(1);
         if walk.is_full() || value.is_null() && self.nullable {
             return value;
         }
-        let is_known =
-            self.one_of.is_empty() || self.one_of.iter().any(|one| json_equal(one, &value));
+        let is_known = self.one_of.is_empty() || self.one_of.contains(&value, &mut walk.budget);
         let value = match (&self.kind, value) {
             (SchemaKind::Any, value) | (SchemaKind::Boolean, value @ Value::Bool(_)) => value,
             (SchemaKind::String { format: None }, value @ Value::String(_)) => value,
@@ -156,12 +175,13 @@ impl Schema {
             }
         };
         if !is_known {
-            walk.add_violation(ViolationKind::NotOneOf(self.one_of.clone()));
+            walk.add_violation(ViolationKind::NotOneOf(self.one_of.values().to_vec()));
         }
         value
     }
 
     fn conform_text(&self, walk: &mut SchemaChecker, text: String, wanted: SchemaFormat) -> Value {
+        walk.budget.spend_text(&text);
         let canonical = match self.conversion {
             Some(PythonConversion::Datetime) => format::canonical_datetime(&text),
             _ => format::matches_format(wanted, &text).then(|| text.clone()),
@@ -225,33 +245,29 @@ impl ObjectSchema {
         &self,
         members: Map<String, Value>,
     ) -> Result<Map<String, Value>, Vec<Violation>> {
-        let mut walk = SchemaChecker::default();
+        let mut walk = SchemaChecker::new();
         let members = self.conform_in(&mut walk, members);
         walk.finish(members)
-    }
-
-    pub(crate) fn property_names(&self) -> BTreeSet<&str> {
-        self.properties.iter().map(|property| property.name.as_str()).collect()
     }
 
     fn conform_in(
         &self,
         walk: &mut SchemaChecker,
-        mut members: Map<String, Value>,
+        members: Map<String, Value>,
     ) -> Map<String, Value> {
+        let (known, members) = self.take_properties(walk, members);
         let mut conformed = Map::new();
-        for PropertySchema { name, required, schema } in &self.properties {
-            match members.get_mut(name).map(Value::take) {
+        for (at, member) in known {
+            let Some(property) = self.properties.get(at) else { continue };
+            match member {
                 Some(value) => {
-                    let value = walk.check_child(PathSegment::Key(name.clone()), schema, value);
-                    conformed.insert(name.clone(), value);
+                    let step = PathSegment::Key(property.name.clone());
+                    let value = walk.check_child(step, &property.schema, value);
+                    conformed.insert(property.name.clone(), value);
                 }
-                None if *required => walk.add_violation(ViolationKind::Missing(name.clone())),
-                None => {}
+                None => walk.add_violation(ViolationKind::Missing(property.name.clone())),
             }
         }
-        let names = self.property_names();
-        members.retain(|name, _| !names.contains(name.as_str()));
         match &self.additional_properties {
             AdditionalProperties::Allowed => conformed.extend(members),
             AdditionalProperties::Matching(schema) => {
@@ -269,5 +285,107 @@ impl ObjectSchema {
             }
         }
         conformed
+    }
+
+    /// The members that are properties and the first missing ones, in the order of the schema, and
+    /// all other members. It takes as long as the members are, not as the schema is.
+    fn take_properties(
+        &self,
+        walk: &mut SchemaChecker,
+        members: Map<String, Value>,
+    ) -> (KnownMembers, Map<String, Value>) {
+        let (mut known, mut others) = (Vec::new(), Map::new());
+        for (name, value) in members {
+            walk.budget.spend_text(&name);
+            match self.properties.position(&name) {
+                Some(at) => known.push((at, Some(value))),
+                None => {
+                    others.insert(name, value);
+                }
+            }
+        }
+        known.sort_unstable_by_key(|(at, _)| *at);
+        let mut missing = Vec::new();
+        for at in self.properties.required_positions() {
+            if missing.len() >= walk.violations_left() {
+                break;
+            }
+            walk.budget.spend_steps(1);
+            if known.binary_search_by_key(at, |(at, _)| *at).is_err() {
+                missing.push((*at, None));
+            }
+        }
+        known.extend(missing);
+        known.sort_unstable_by_key(|(at, _)| *at);
+        (known, others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::PropertySchema;
+    use crate::step_budget::STEPS_MAX;
+    use serde_json::json;
+
+    fn object(count: usize, required: bool) -> Schema {
+        let property = |n: usize| PropertySchema {
+            name: format!("f{n}"),
+            required,
+            schema: SchemaKind::Any.into(),
+        };
+        let properties: Vec<PropertySchema> = (0..count).map(property).collect();
+        let additional_properties = AdditionalProperties::Forbidden;
+        SchemaKind::Object(ObjectSchema { properties: properties.into(), additional_properties })
+            .into()
+    }
+
+    /// The steps of a check of a list, and its violations.
+    fn check(items: Schema, value: Value) -> (usize, Vec<Violation>) {
+        let array = ArraySchema { items: Some(Box::new(items)), ..ArraySchema::default() };
+        let mut walk = SchemaChecker::new();
+        Schema::from(SchemaKind::Array(array)).conform_in(&mut walk, value);
+        (STEPS_MAX - walk.budget.steps_left(), walk.violations)
+    }
+
+    #[test]
+    fn t205_a_check_takes_steps_for_the_members_and_not_for_the_properties() {
+        for value in [json!({}), json!({"f6499": 1}), json!({"f0": 1, "f1": 2})] {
+            let members = value.as_object().unwrap().len();
+            let (steps, violations) = check(object(6_500, false), json!(vec![value; 1_000]));
+            assert_eq!(violations, []);
+            assert!(steps <= 1 + 1_000 * (1 + 2 * members), "{steps}");
+        }
+        let (steps, violations) = check(object(6_500, true), json!(vec![json!({}); 1_000]));
+        assert_eq!(violations.len(), VIOLATIONS_MAX);
+        assert!(steps <= 1_000 + 2 * VIOLATIONS_MAX, "{steps}");
+    }
+
+    #[test]
+    fn t205_members_and_missing_ones_are_told_in_the_order_of_the_schema() {
+        let (steps, violations) = check(object(4, true), json!([{"f2": 1, "x": 1, "f1": 1}]));
+        let kinds: Vec<ViolationKind> = violations.into_iter().map(|it| it.kind).collect();
+        let missing = |name: &str| ViolationKind::Missing(name.to_owned());
+        let unknown = ViolationKind::Unknown(vec!["x".to_owned()]);
+        assert_eq!(kinds, [missing("f0"), missing("f3"), unknown]);
+        assert!(steps < 20, "{steps}");
+        let SchemaKind::Object(schema) = object(3, false).kind else { panic!() };
+        let given = json!({"f2": 1, "f0": 2}).as_object().unwrap().clone();
+        let conformed = schema.conform(given).unwrap();
+        assert_eq!(conformed.keys().collect::<Vec<_>>(), ["f0", "f2"]);
+    }
+
+    #[test]
+    fn t205_a_value_with_too_many_parts_is_refused() {
+        let schema = |items: Schema| {
+            let array = ArraySchema { items: Some(Box::new(items)), ..ArraySchema::default() };
+            Schema::from(SchemaKind::Array(array))
+        };
+        let parts = |count: usize| json!(vec![Value::Null; count]);
+        let any = || Schema::from(SchemaKind::Any);
+        let refused = schema(any()).conform(parts(STEPS_MAX)).unwrap_err();
+        assert_eq!(refused.len(), 1);
+        assert_eq!(refused[0].kind, ViolationKind::TooManySteps);
+        assert!(schema(any()).conform(parts(STEPS_MAX / 4)).is_ok(), "the twin has fewer");
     }
 }

@@ -41,20 +41,20 @@ pub(crate) fn import_handle(
         }
     }
     check_parameters(handle, findings);
-    let mut object = ObjectSchema {
-        properties: Vec::new(),
-        additional_properties: AdditionalProperties::ForbiddenImplicitly,
-    };
+    let mut properties = Vec::new();
     let mut types = ParameterTypes {
         reader: AnnotationReader::new(module, annotations),
         extended_reader: AnnotationReader::new(module, AnnotationMode::Extended),
         annotations,
     };
     for parameter in &handle.parameters {
-        object.properties.extend(types.property(parameter, findings));
+        properties.extend(types.property(parameter, findings));
     }
-    apply_descriptions(handle, source, &mut object, findings);
-    Some(object)
+    apply_descriptions(handle, source, &mut properties, findings);
+    Some(ObjectSchema {
+        properties: properties.into(),
+        additional_properties: AdditionalProperties::ForbiddenImplicitly,
+    })
 }
 
 pub(crate) fn handle_not_found(
@@ -254,7 +254,7 @@ fn is_filled(value: &Value) -> bool {
 fn apply_descriptions(
     handle: &PythonFunction,
     source: &PythonSource,
-    object: &mut ObjectSchema,
+    properties: &mut [PropertySchema],
     findings: &mut DiagnosticCollector,
 ) {
     let Some(docstring) = &handle.docstring else {
@@ -265,7 +265,7 @@ fn apply_descriptions(
         return;
     };
     let mut descriptions = docstring::parameter_descriptions(docstring);
-    for property in &mut object.properties {
+    for property in properties {
         let description = descriptions.get(&property.name).filter(|text| !text.is_empty());
         property.schema.description = description.cloned();
     }

@@ -2,14 +2,16 @@
 //!
 //! The server evaluates schemas of untrusted authors, so evaluation must be bounded: a schema
 //! refers to nothing outside of its document, is finite and small with all references expanded, its
-//! patterns take linear time, and a check ends after a number of steps. A schema that cannot be
+//! patterns are bounded in memory together, and a check ends after a number of steps. A schema that cannot be
 //! evaluated in this way is refused before there is a [`JsonSchema`].
 
 mod check;
 mod compile;
+mod mismatch;
+mod pattern;
 
-use check::ValueChecker;
-use compile::{Compiler, DEPTH_MAX, Draft, NODES_MAX, Subschema, TypeName};
+use crate::step_budget::StepBudget;
+use compile::{Compiler, DEPTH_MAX, Draft, NODES_MAX, Subschema};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -23,6 +25,7 @@ const DRAFTS: [(Draft, &str); 3] = [
 pub struct JsonSchema {
     root: Arc<Subschema>,
     has_unevaluated: bool,
+    memory_bytes: usize,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,17 +50,16 @@ pub enum JsonSchemaError {
 /// A part of a value that does not match the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaMismatch {
-    /// JSON pointer of that part, or of the missing property.
+    /// JSON pointer of that part, or of the missing property. Long names in it are truncated.
     path: String,
     kind: MismatchKind,
     message: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MismatchKind {
     Missing,
     Unknown,
-    Type(Vec<TypeName>),
     Other,
 }
 
@@ -80,17 +82,27 @@ impl JsonSchema {
         asserts_formats: bool,
     ) -> Result<Self, JsonSchemaError> {
         let mut compiler = Compiler::new(document, draft, asserts_formats);
-        let root = compiler.compile(schema)?;
-        Ok(Self { root, has_unevaluated: compiler.has_unevaluated })
+        let root = compiler.compile_schema(schema)?;
+        let memory_bytes = compiler.memory_of(&root);
+        Ok(Self { root, has_unevaluated: compiler.has_unevaluated, memory_bytes })
     }
 
     /// The first mismatches of a value; none if it matches.
     pub fn find_mismatches(&self, value: &Value) -> Vec<SchemaMismatch> {
-        ValueChecker::check_all(&self.root, value, self.has_unevaluated)
+        self.find_mismatches_within(value, &mut StepBudget::new())
     }
 
-    pub fn is_match(&self, value: &Value) -> bool {
-        self.find_mismatches(value).is_empty()
+    fn find_mismatches_within(
+        &self,
+        value: &Value,
+        budget: &mut StepBudget,
+    ) -> Vec<SchemaMismatch> {
+        check::check_all(&self.root, value, self.has_unevaluated, budget)
+    }
+
+    /// Estimates the memory of the compiled schema, with its patterns.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 }
 
@@ -104,8 +116,8 @@ impl SchemaMismatch {
         &self.message
     }
 
-    pub(crate) fn kind(&self) -> &MismatchKind {
-        &self.kind
+    pub(crate) fn kind(&self) -> MismatchKind {
+        self.kind
     }
 
     /// The name of the property of the value itself that is meant, if it is one.

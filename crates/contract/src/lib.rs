@@ -10,6 +10,7 @@ mod annotation;
 mod arguments_schema;
 mod call;
 mod call_function;
+mod choices;
 mod code_runner;
 mod conform;
 mod diagnostic;
@@ -20,18 +21,22 @@ mod function;
 mod handle;
 mod imports;
 mod json_schema;
+mod message_text;
 mod number;
 mod python;
 mod schema;
 mod schema_field_list;
 mod source;
+mod step_budget;
 mod tool;
 mod tool_json;
+mod value_memory;
 
 pub use annotation::AnnotationMode;
 pub use arguments_schema::ArgumentsSchema;
 pub use call::{ARGUMENTS_BYTES_MAX, CallArguments, ValidatedCall};
 pub use call_function::{CallFunctionTool, POLLING_SECONDS_MAX};
+pub use choices::Choices;
 pub use code_runner::{is_reserved_variable, is_variable_name};
 pub use conform::{ValuePath, Violation, ViolationKind};
 pub use diagnostic::{Diagnostic, SourceCheck, SourceLocation};
@@ -39,7 +44,7 @@ pub use function::{FunctionContract, HANDLER};
 pub use imports::{Import, is_standard};
 pub use json_schema::{JsonSchema, JsonSchemaError, SchemaMismatch};
 pub use schema::{
-    AdditionalProperties, ArraySchema, NumberBounds, ObjectSchema, PropertySchema,
+    AdditionalProperties, ArraySchema, NumberBounds, ObjectSchema, PropertyList, PropertySchema,
     PythonConversion, Schema, SchemaFormat, SchemaKind,
 };
 pub use schema_field_list::{SchemaFieldError, export_schema_fields as schema_fields};

@@ -1,22 +1,33 @@
 //! Exact comparison of JSON values. JSON has one kind of number: 1 and 1.0 are equal, and a float
 //! never rounds an integer that it is compared with.
 
+use crate::step_budget::StepBudget;
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 use std::fmt::Write;
 
-pub(crate) fn json_equal(one: &Value, other: &Value) -> bool {
+/// Whether two values are equal. The result means nothing if the budget is exhausted.
+pub(crate) fn json_equal(one: &Value, other: &Value, budget: &mut StepBudget) -> bool {
+    budget.spend_steps(1);
     match (one, other) {
+        _ if budget.is_exhausted() => false,
         (Value::Number(one), Value::Number(other)) => compare_numbers(one, other).is_eq(),
         (Value::Array(one), Value::Array(other)) => {
             one.len() == other.len()
-                && one.iter().zip(other).all(|(one, other)| json_equal(one, other))
+                && one.iter().zip(other).all(|(one, other)| json_equal(one, other, budget))
         }
         (Value::Object(one), Value::Object(other)) => {
-            let equals = |(name, value): (&String, &Value)| {
-                other.get(name).is_some_and(|other| json_equal(value, other))
+            let mut equals = |(name, value): (&String, &Value)| {
+                budget.spend_text(name);
+                other.get(name).is_some_and(|other| json_equal(value, other, budget))
             };
-            one.len() == other.len() && one.iter().all(equals)
+            one.len() == other.len() && one.iter().all(&mut equals)
+        }
+        (Value::String(one), Value::String(other)) => {
+            one.len() == other.len() && {
+                budget.spend_text(one);
+                one == other
+            }
         }
         _ => one == other,
     }
@@ -61,13 +72,25 @@ pub(crate) fn is_multiple_of(number: &Number, divisor: &Number) -> bool {
     }
     let shift = exponent - divisor_exponent;
     if shift >= 0 {
-        // Both factors are below 2^64.
-        let remainder = (0..shift).fold(digits % divisor, |left, _| left * 10 % divisor);
-        return remainder == 0;
+        return (digits % divisor * power_of_ten(shift, divisor)).is_multiple_of(divisor);
     }
     let scale =
         10u128.checked_pow(shift.unsigned_abs()).and_then(|scale| scale.checked_mul(divisor));
     scale.is_some_and(|divisor| digits.is_multiple_of(divisor))
+}
+
+/// A power of ten modulo a divisor, by squaring: a float has exponents of up to 632 here.
+fn power_of_ten(mut exponent: i32, divisor: u128) -> u128 {
+    // All factors are below the divisor, and so below 2^64.
+    let (mut power, mut square) = (1 % divisor, 10 % divisor);
+    while exponent > 0 {
+        if exponent % 2 == 1 {
+            power = power * square % divisor;
+        }
+        square = square * square % divisor;
+        exponent /= 2;
+    }
+    power
 }
 
 /// The digits of a number without its sign, and the exponent of ten that they are multiplied by.
@@ -167,7 +190,7 @@ mod tests {
             (json!([{"a": 1, "b": [2]}]), json!([{"b": [2.0], "a": 1.0}])),
             (json!(4_611_686_018_427_387_904_u64), json!(4.611686018427388e18)),
         ] {
-            assert!(json_equal(&one, &other), "{one} {other}");
+            assert!(json_equal(&one, &other, &mut StepBudget::new()), "{one} {other}");
             assert_eq!(canonical_text(&one), canonical_text(&other));
         }
         for (one, other) in [
@@ -177,7 +200,7 @@ mod tests {
             (json!("1"), json!(1)),
             (json!(["a", "b"]), json!(["a\",\"b"])),
         ] {
-            assert!(!json_equal(&one, &other), "{one} {other}");
+            assert!(!json_equal(&one, &other, &mut StepBudget::new()), "{one} {other}");
             assert_ne!(canonical_text(&one), canonical_text(&other));
         }
     }
@@ -195,6 +218,9 @@ mod tests {
             (json!(0), json!(5e-324), true),
             (json!(1e308), json!(0.5), true),
             (json!(1e308), json!(0.123456789), false),
+            (json!(1e308), json!(5e-324), true),
+            (json!(1e308), json!(7e-300), false),
+            (json!(1.5e300), json!(7), false),
             (json!(5e-324), json!(1e308), false),
             (json!(u64::MAX), json!(u64::MAX), true),
             (json!(u64::MAX), json!(2), false),

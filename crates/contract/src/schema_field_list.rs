@@ -1,10 +1,10 @@
 //! Importer 2: converts SchemaField lists (vendor document 003) to a schema, and back.
 
 use crate::diagnostic::Diagnostic;
-use crate::number::{compare_number, json_equal};
+use crate::number::{canonical_text, compare_number};
 use crate::schema::{
     AdditionalProperties, ArraySchema, CHOICES_MAX, DEPTH_MAX, NumberBounds, ObjectSchema,
-    PropertySchema, Schema, SchemaFormat, SchemaKind, number_value,
+    PropertyList, PropertySchema, Schema, SchemaFormat, SchemaKind, number_value,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -51,14 +51,12 @@ impl SchemaFieldImporter<'_> {
     }
 
     fn fields(&mut self, list: &Value, path: &str, depth: usize) -> ObjectSchema {
-        let mut object = ObjectSchema {
-            properties: Vec::new(),
-            additional_properties: AdditionalProperties::Forbidden,
-        };
+        let additional_properties = AdditionalProperties::Forbidden;
         let Some(list) = list.as_array() else {
             self.add_problem(path, "must be a list of fields");
-            return object;
+            return ObjectSchema { properties: PropertyList::default(), additional_properties };
         };
+        let mut properties = Vec::new();
         let mut names = BTreeSet::new();
         for (at, field) in list.iter().enumerate() {
             let path = format!("{path}[{at}]");
@@ -74,13 +72,13 @@ impl SchemaFieldImporter<'_> {
             }
             let required = self.optional(field, "required", &path, "true or false", Value::as_bool);
             let schema = self.field(field, &path, depth);
-            object.properties.push(PropertySchema {
+            properties.push(PropertySchema {
                 name: name.to_owned(),
                 required: required.unwrap_or(false),
                 schema,
             });
         }
-        object
+        ObjectSchema { properties: properties.into(), additional_properties }
     }
 
     fn field(&mut self, field: &Map<String, Value>, path: &str, depth: usize) -> Schema {
@@ -98,7 +96,7 @@ impl SchemaFieldImporter<'_> {
         });
         schema.title = self.optional(field, "title", path, "a string", as_text);
         schema.description = self.optional(field, "description", path, "a string", as_text);
-        schema.one_of = self.choices(field, &schema, path);
+        schema.one_of = self.choices(field, &schema, path).into();
         schema
     }
 
@@ -277,11 +275,12 @@ impl SchemaFieldImporter<'_> {
         };
         let choices = self.optional(field, "enum_values", path, &expected, list);
         let choices = choices.unwrap_or_default();
+        let mut texts = BTreeSet::new();
         for (at, choice) in choices.iter().enumerate() {
             let path = format!("{path}.enum_values[{at}]");
             if schema.conform(choice.clone()).is_err() {
                 self.add_problem(&path, format!("{choice} does not have the type of this field"));
-            } else if choices.iter().take(at).any(|other| json_equal(other, choice)) {
+            } else if !texts.insert(canonical_text(choice)) {
                 self.add_problem(&path, format!("{choice} is listed twice"));
             }
         }
@@ -349,7 +348,7 @@ fn export_schema(schema: &Schema, name: &str) -> Result<Map<String, Value>, Sche
     say("field_type", Some(json!(kind.to_uppercase())));
     say("title", schema.title.as_ref().map(|title| json!(title)));
     say("description", schema.description.as_ref().map(|text| json!(text)));
-    say("enum_values", (!schema.one_of.is_empty()).then(|| json!(schema.one_of)));
+    say("enum_values", (!schema.one_of.is_empty()).then(|| json!(schema.one_of.values())));
     match &schema.kind {
         SchemaKind::Any | SchemaKind::Boolean => {}
         SchemaKind::String { format } => say("format", format.map(|format| json!(format.name()))),

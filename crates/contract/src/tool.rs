@@ -8,6 +8,7 @@ use crate::diagnostic::{
 use crate::python::PythonModule;
 use crate::schema::ObjectSchema;
 use crate::source::PythonSource;
+use crate::value_memory::value_memory;
 use crate::{handle, tool_json};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -120,6 +121,12 @@ impl CodeTool {
             ToolEntryPoint::Run { output, .. } => output.as_ref().map(ObjectSchema::descriptor),
             ToolEntryPoint::Handle { .. } => None,
         }
+    }
+
+    /// Estimates its memory. Schemas have about the size of their descriptors, and an index.
+    pub fn memory_bytes(&self) -> usize {
+        let output = self.output_descriptor().map_or(0, |output| value_memory(&output));
+        2 * (self.source.as_str().len() + value_memory(&self.descriptor()) + output)
     }
 
     pub fn input(&self) -> Option<&ObjectSchema> {

@@ -129,8 +129,8 @@ impl Database {
         self.writer.revision()
     }
 
-    /// Reads a few rows by their keys, on the calling thread, even an async one: such a look-up
-    /// takes microseconds, less than switching to another thread.
+    /// Reads a few small rows by their keys, on the calling thread, even an async one: a look-up of
+    /// rows of some kilobytes takes microseconds, less than switching to another thread.
     pub fn read<T>(
         &self,
         job: impl FnOnce(&Reader<'_>) -> Result<T, DatabaseError>,

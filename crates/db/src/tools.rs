@@ -1,9 +1,13 @@
 //! Tools: their contracts, and their source code exactly as it was written.
 
 use crate::columns::{from_json_column, to_json};
-use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
+use crate::{Database, DatabaseError, PageRequest, Reader, RowPage, Tx};
 use rusqlite::Row;
 use types::{PrincipalId, Tool, ToolId, WorkspaceId};
+
+/// Bytes of a tool that is parsed on the thread of its reader; the JSON of a larger one can become a
+/// tree of many megabytes.
+const READ_HERE_BYTES_MAX: u64 = 16 * 1024;
 
 /// A filter of tools or agents; absent fields match everything.
 #[derive(Debug, Clone, Default)]
@@ -97,6 +101,13 @@ impl Reader<'_> {
         self.query_one(sql, (workspace.uuid(), id.uuid()), with_source)
     }
 
+    /// The size of a tool with its source code, without reading either.
+    fn tool_bytes(&self, workspace: WorkspaceId, id: ToolId) -> Result<Option<u64>, DatabaseError> {
+        let sql = "SELECT octet_length(body) + octet_length(source) FROM tools \
+                   WHERE workspace = ?1 AND id = ?2";
+        self.query_one(sql, (workspace.uuid(), id.uuid()), |row| Ok(row.get(0)?))
+    }
+
     /// A tool with its source code.
     pub fn tool_by_name(
         &self,
@@ -184,6 +195,21 @@ impl Reader<'_> {
             &[&workspace.uuid(), &filter.search, &filter.viewers_json()],
             |row| from_json_column("tool", row, "body"),
         )
+    }
+}
+
+impl Database {
+    /// A tool with its source. A large one is read and parsed on another thread.
+    pub async fn tool(
+        &self,
+        workspace: WorkspaceId,
+        id: ToolId,
+    ) -> Result<Option<(Tool, String)>, DatabaseError> {
+        match self.read(|rows| rows.tool_bytes(workspace, id))? {
+            None => Ok(None),
+            Some(..=READ_HERE_BYTES_MAX) => self.read(|rows| rows.tool(workspace, id)),
+            Some(_) => self.read_off_thread(move |rows| rows.tool(workspace, id)).await,
+        }
     }
 }
 

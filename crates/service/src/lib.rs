@@ -6,6 +6,7 @@
 
 mod audit;
 mod catalog;
+mod check_slots;
 mod config;
 mod data;
 mod error;

@@ -1,6 +1,7 @@
 //! [`Service`]: its state, its start and its stop.
 
 use crate::catalog::tools::ContractCache;
+use crate::check_slots::CheckSlots;
 use crate::config::Config;
 use crate::error::RequestError;
 use crate::identity::api_key::ApiKeyText;
@@ -48,6 +49,8 @@ pub struct Service {
     /// Absent if no issuer is trusted: then only API keys are accepted.
     pub(crate) token_verifier: Option<TokenVerifier>,
     pub(crate) contracts: ContractCache,
+    /// Threads for checks of definitions and arguments.
+    pub(crate) check_slots: CheckSlots,
     /// The memory of the output of all running executions.
     pub(crate) output_budget: Arc<OutputBudget>,
     /// Held while a function starts to use an environment or an unused one is removed, so that no
@@ -154,6 +157,7 @@ impl Service {
             approval_ends: AsyncMutex::default(),
             tool_changes: broadcast::Sender::new(TOOL_CHANGES_BUFFERED),
             contracts: ContractCache::default(),
+            check_slots: CheckSlots::new(),
             function_environments: AsyncMutex::default(),
             active: Mutex::default(),
             execution_metrics: ExecutionMetrics::new(),

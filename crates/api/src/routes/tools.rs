@@ -112,7 +112,7 @@ async fn get(
     caller: Extension<RequestCaller>,
     Path(id): Path<ToolId>,
 ) -> Result<Json<Tool>, Problem> {
-    Ok(Json(app.service.tool(&caller, id)?))
+    Ok(Json(app.service.tool(&caller, id).await?))
 }
 
 /// Change a tool

@@ -3,6 +3,9 @@
 use crate::world::{ALL, World, grant, id, moment};
 use belljar_db::{DatabaseError, ObjectFilter, OwnedCounts};
 use serde_json::{Map, json};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use types::{
     Agent, AgentId, ApprovalAction, Deployment, Function, FunctionId, FunctionStatus, ObjectRef,
     PrincipalId, Privilege, RunAs, SpecificationFormat, Tool, ToolId, WorkspaceId,
@@ -62,6 +65,44 @@ async fn source_and_specification_come_back_byte_for_byte() {
     assert_eq!(world.db.read(|r| r.agent_by_name(home, "helper")).unwrap(), Some(helper));
     let owned = world.db.read(|r| r.count_owned(home, alice)).unwrap();
     assert_eq!(owned, OwnedCounts { tools: 1, agents: 1, ..OwnedCounts::default() });
+}
+
+/// The output of a future that is complete at its first poll.
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+#[test]
+fn t209_a_large_tool_is_parsed_on_another_thread() {
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build();
+    runtime.unwrap().block_on(async {
+        let world = World::new().await;
+        let (home, alice) = (world.home, world.alice);
+        let (small, mut large) = (tool(home, alice, "small"), tool(home, alice, "large"));
+        let constants = serde_json::json!({"const": vec![0; 10_000]});
+        large.definition.insert("schema".to_owned(), constants);
+        let kept = [small.clone(), large.clone()];
+        world
+            .write(move |tx| kept.iter().try_for_each(|tool| tx.insert_tool(home, tool, SOURCE)))
+            .await;
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        // The only other thread is busy.
+        let busy = tokio::task::spawn_blocking(move || held.recv().is_err());
+        let found = |tool: &Tool| Some((tool.clone(), SOURCE.to_owned()));
+        let mut read_small = pin!(world.db.tool(home, small.id));
+        assert_eq!(poll_once(&mut read_small).await.unwrap().unwrap(), found(&small));
+        let mut read_large = pin!(world.db.tool(home, large.id));
+        assert!(poll_once(&mut read_large).await.is_none(), "it waits for the other thread");
+        drop(release);
+        assert!(busy.await.unwrap());
+        assert_eq!(read_large.await.unwrap(), found(&large));
+        assert_eq!(world.db.tool(home, ToolId::new(id())).await.unwrap(), None);
+    });
 }
 
 #[tokio::test]

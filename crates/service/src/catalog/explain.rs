@@ -90,7 +90,7 @@ impl Service {
         if query.tool.is_none() && query.agent.is_none() {
             return Err(invalid_field("query/tool", "is required: pass a tool, an agent, or both"));
         }
-        let call = self.explained_call(caller, query)?;
+        let call = self.explained_call(caller, query).await?;
         let mut findings = self.findings(&call)?;
         findings.missing.extend(call.missing_for_code_execution().await);
         let limits = LimitsRequest::default().resolve(&self.limit_caps(call.workspace)?)?;
@@ -112,7 +112,7 @@ impl Service {
     /// Resolves the caller and the target of the explained call. Each object is looked up after
     /// those that it depends on, so that an error never reveals whether an agent or tool exists
     /// that the caller cannot see, or a principal that the caller may not ask about.
-    fn explained_call(
+    async fn explained_call(
         &self,
         caller: &Caller,
         query: &ExplainQuery,
@@ -123,7 +123,10 @@ impl Service {
             Some(agent) => self.db.read(|rows| rows.tool_bindings(workspace, agent.id))?,
             None => Vec::new(),
         };
-        let tool = query.tool.map(|id| self.explained_tool(caller, id, &bindings)).transpose()?;
+        let tool = match query.tool {
+            Some(id) => Some(self.explained_tool(caller, id, &bindings).await?),
+            None => None,
+        };
         let requester = query.principal.unwrap_or_else(|| caller.id());
         if requester != caller.id() {
             let tool = tool.as_ref().map(|tool| ObjectRef::Tool(tool.id));
@@ -142,14 +145,14 @@ impl Service {
 
     /// The tool of the call. A tool that the caller cannot see is reported as missing, but a caller
     /// that sees an agent also sees its attached tools.
-    fn explained_tool(
+    async fn explained_tool(
         &self,
         caller: &Caller,
         id: ToolId,
         bindings: &[ToolBinding],
     ) -> Result<Tool, RequestError> {
         let is_attached = bindings.iter().any(|binding| binding.tool_id == id);
-        match self.db.read(|rows| rows.tool(caller.workspace, id))? {
+        match self.db.tool(caller.workspace, id).await? {
             Some((tool, _)) if is_attached || self.can_see(caller, ObjectRef::Tool(id))? => {
                 Ok(tool)
             }

@@ -37,7 +37,7 @@ impl Service {
         // With code that another principal attaches, the agent has its owner's rights only after
         // the owner has confirmed it.
         let author = owns.is_none().then(|| caller.id());
-        let name = self.tool(caller, tool)?.name;
+        let name = self.tool(caller, tool).await?.name;
         self.require_privilege(caller, Privilege::Usage, ObjectRef::Tool(tool))?;
         check_tool_name(&agent_row, &name).await?;
         let entry = caller.audit_entry(

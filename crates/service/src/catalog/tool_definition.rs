@@ -114,6 +114,14 @@ impl ToolContract {
         }
     }
 
+    /// Estimates its memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Python(tool) => tool.memory_bytes(),
+            Self::Function(tool) => tool.schema.memory_bytes(),
+        }
+    }
+
     fn name(&self) -> &str {
         match self {
             Self::Python(tool) => &tool.name,

@@ -16,7 +16,6 @@ use crate::network::missing_integration_error;
 use crate::page::{Page, page_request};
 use crate::secrets::tool_variables;
 use crate::service::Service;
-use crate::tasks::run_blocking;
 use chrono::{DateTime, Utc};
 use db::{DatabaseError, NewAuditEntry, ObjectFilter, Tx};
 use engine::Engine;
@@ -59,9 +58,21 @@ impl ToolChange {
     }
 }
 
+/// Memory of all contracts that are kept, in bytes: most have some kilobytes, and one with the largest
+/// schema and patterns has some megabytes.
+const CONTRACTS_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Memory of an entry of the cache beside its contract, in bytes.
+const CONTRACT_ENTRY_BYTES: usize = 1024;
+
 /// Contracts that were read, since every call needs one.
 #[derive(Debug, Default)]
-pub(crate) struct ContractCache(Mutex<HashMap<ToolId, CachedContract>>);
+pub(crate) struct ContractCache(Mutex<CachedContracts>);
+
+#[derive(Debug, Default)]
+struct CachedContracts {
+    by_tool: HashMap<ToolId, CachedContract>,
+    bytes: usize,
+}
 
 #[derive(Debug)]
 struct CachedContract {
@@ -69,28 +80,40 @@ struct CachedContract {
     code_sha256: String,
     updated_at: DateTime<Utc>,
     contract: ToolContract,
+    bytes: usize,
+}
+
+impl CachedContracts {
+    fn remove(&mut self, id: ToolId) {
+        self.bytes -= self.by_tool.remove(&id).map_or(0, |removed| removed.bytes);
+    }
 }
 
 impl ContractCache {
-    /// A tool has some kilobytes, at most a megabyte.
-    const MOST: usize = 64;
-
     fn get(&self, tool: &Tool) -> Option<ToolContract> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |found: &&CachedContract| {
             found.code_sha256 == tool.code_sha256 && found.updated_at == tool.updated_at
         };
-        known.get(&tool.id).filter(is_same).map(|found| found.contract.clone())
+        cache.by_tool.get(&tool.id).filter(is_same).map(|found| found.contract.clone())
     }
 
-    fn insert(&self, of: &Tool, contract: ToolContract) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= Self::MOST {
-            let any = known.keys().next().copied();
-            any.map(|id| known.remove(&id));
+    /// Keeps a contract, and drops others if they need too much memory together.
+    fn insert(&self, of: &Tool, contract: ToolContract, contract_bytes: usize) {
+        let bytes = contract_bytes + CONTRACT_ENTRY_BYTES;
+        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.remove(of.id);
+        while cache.bytes + bytes > CONTRACTS_BYTES_MAX
+            && let Some(any) = cache.by_tool.keys().next().copied()
+        {
+            cache.remove(any);
         }
-        let (code_sha256, updated_at) = (of.code_sha256.clone(), of.updated_at);
-        known.insert(of.id, CachedContract { code_sha256, updated_at, contract });
+        if cache.bytes + bytes <= CONTRACTS_BYTES_MAX {
+            let (code_sha256, updated_at) = (of.code_sha256.clone(), of.updated_at);
+            let kept = CachedContract { code_sha256, updated_at, contract, bytes };
+            cache.by_tool.insert(of.id, kept);
+            cache.bytes += bytes;
+        }
     }
 }
 
@@ -106,7 +129,7 @@ impl Service {
         let most = self.config.tool_bytes_max;
         let environment = self.environment_or_default(request.environment.clone());
         let engine = Arc::clone(&self.engine);
-        let checked = run_blocking(move || {
+        let checked = self.check_slots.run_check(caller.workspace, move || {
             let mut checked = request.check(most);
             if let Ok(ToolContract::Python(tool)) = &checked.outcome {
                 checked.warnings.extend(missing_dependencies(
@@ -213,8 +236,8 @@ impl Service {
     }
 
     /// The tool, if the caller may do anything with it.
-    pub fn tool(&self, caller: &Caller, id: ToolId) -> Result<Tool, RequestError> {
-        match self.stored_tool(caller.workspace, id)? {
+    pub async fn tool(&self, caller: &Caller, id: ToolId) -> Result<Tool, RequestError> {
+        match self.stored_tool(caller.workspace, id).await? {
             Some(tool) if self.can_see(caller, ObjectRef::Tool(id))? => Ok(tool),
             _ => Err(not_found("tool", id)),
         }
@@ -228,7 +251,7 @@ impl Service {
     ) -> Result<Tool, RequestError> {
         // Again if another request has changed it in between: neither change is lost.
         loop {
-            let before = self.tool(caller, id)?;
+            let before = self.tool(caller, id).await?;
             self.require_privilege(caller, Privilege::Modify, ObjectRef::Tool(id))?;
             // Who changes what is only said about it has not written its code.
             let author = match change.changes_code() {
@@ -278,7 +301,7 @@ impl Service {
     }
 
     pub async fn delete_tool(&self, caller: &Caller, id: ToolId) -> Result<(), RequestError> {
-        let tool = self.tool(caller, id)?;
+        let tool = self.tool(caller, id).await?;
         let object = ObjectRef::Tool(id);
         self.require_privilege(caller, Privilege::Ownership, object)?;
         let entry = caller.audit_entry("tool.delete", object, &tool.name);
@@ -308,25 +331,30 @@ impl Service {
         workspace: WorkspaceId,
         id: ToolId,
     ) -> Result<(Tool, ToolContract), RequestError> {
-        let tool = self.stored_tool(workspace, id)?.ok_or_else(|| not_found("tool", id))?;
+        let tool = self.stored_tool(workspace, id).await?.ok_or_else(|| not_found("tool", id))?;
         if let Some(known) = self.contracts.get(&tool) {
             return Ok((tool, known));
         }
         let request = ToolRequest::from_tool(&tool);
-        // Its source was short enough when it was kept.
-        let checked = run_blocking(move || request.check(contract::SOURCE_BYTES_MAX)).await?;
-        let contract = checked.outcome.map_err(|errors| contract_broken_error(&tool, errors))?;
+        let checked = self.check_slots.run_check(workspace, move || {
+            // Its source was short enough when it was kept.
+            let contract = request.check(contract::SOURCE_BYTES_MAX).outcome?;
+            let bytes = contract.memory_bytes();
+            Ok((contract, bytes))
+        });
+        let checked = checked.await?;
+        let (contract, bytes) = checked.map_err(|errors| contract_broken_error(&tool, errors))?;
         let contract = contract.with_input_limit(self.config.tool_bytes_max);
-        self.contracts.insert(&tool, contract.clone());
+        self.contracts.insert(&tool, contract.clone(), bytes);
         Ok((tool, contract))
     }
 
-    fn stored_tool(
+    async fn stored_tool(
         &self,
         workspace: WorkspaceId,
         id: ToolId,
     ) -> Result<Option<Tool>, RequestError> {
-        let found = self.db.read(|rows| rows.tool(workspace, id))?;
+        let found = self.db.tool(workspace, id).await?;
         Ok(found.map(|(mut tool, code)| {
             insert_code(&mut tool, code);
             tool
@@ -343,7 +371,7 @@ impl Service {
         let environment = self.environment_or_default(request.environment.clone());
         let most = self.config.tool_bytes_max;
         let read = move || Ok::<_, RequestError>((request.check(most).into_contract()?, request));
-        let (contract, request) = run_blocking(read).await??;
+        let (contract, request) = self.check_slots.run_check(caller.workspace, read).await??;
         self.check_tool_references(caller, &contract).map_err(|wrong| invalid_tool(vec![wrong]))?;
         Ok(request.into_tool(&contract, environment, identity))
     }
@@ -421,4 +449,63 @@ fn contract_broken_error(tool: &Tool, errors: Vec<ErrorDetail>) -> RequestError 
     let message = format!("tool {:?} can no longer be called: {}", tool.name, error.message);
     let error = Error::new(ErrorCode::ToolUnavailable, message).hint("change the tool");
     RequestError { error: Box::new(error), details }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use types::PrincipalId;
+
+    /// A tool that calls a function, with its contract, and as many constants as said.
+    fn tool(number: u128, constants: usize) -> (Tool, ToolContract) {
+        let request: ToolRequest = serde_json::from_value(json!({
+            "type": "callFunction",
+            "name": format!("tool {number}"),
+            "description": "Calls a function",
+            "configuration": {
+                "externalId": "f",
+                "schema": {"properties": {"a": {"const": vec![0; constants]}}},
+            },
+        }))
+        .unwrap();
+        let contract = request.check(contract::SOURCE_BYTES_MAX).into_contract().unwrap();
+        let identity = ToolIdentity {
+            id: ToolId::new(Uuid::from_u128(number)),
+            owner: PrincipalId::new(Uuid::nil()),
+            author: PrincipalId::new(Uuid::nil()),
+            workspace: WorkspaceId::new(Uuid::nil()),
+            created_at: DateTime::UNIX_EPOCH,
+            updated_at: DateTime::UNIX_EPOCH,
+        };
+        (request.into_tool(&contract, String::new(), identity), contract)
+    }
+
+    #[test]
+    fn t207_contracts_are_kept_by_their_memory_and_not_by_their_number() {
+        let cached = |tools: &[(Tool, ToolContract)], bytes: usize| {
+            let cache = ContractCache::default();
+            tools.iter().for_each(|(tool, contract)| cache.insert(tool, contract.clone(), bytes));
+            let found = tools.iter().filter(|(tool, _)| cache.get(tool).is_some()).count();
+            let held = cache.0.lock().unwrap().bytes;
+            assert!(held <= CONTRACTS_BYTES_MAX, "{held}");
+            (found, held)
+        };
+        let tools: Vec<(Tool, ToolContract)> = (1..=100).map(|number| tool(number, 1)).collect();
+        let large = CONTRACTS_BYTES_MAX / 4;
+        assert_eq!(cached(&tools, large).0, 3);
+        assert_eq!(cached(&tools, CONTRACTS_BYTES_MAX), (0, 0), "one that is too large alone");
+        let (found, held) = cached(&tools, 1024);
+        assert_eq!((found, held), (100, 100 * 2048), "the twin: small ones are all kept");
+        let again: Vec<(Tool, ToolContract)> = vec![tools[0].clone(); 3];
+        assert_eq!(cached(&again, 1024), (3, 2048), "a changed tool replaces itself");
+    }
+
+    #[test]
+    fn t207_the_memory_of_a_contract_grows_with_its_schema() {
+        let bytes = |constants: usize| tool(1, constants).1.memory_bytes();
+        let (small, large) = (bytes(1), bytes(5_000));
+        assert!(small < 20_000, "{small}");
+        assert!(large > small + 5_000 * size_of::<Value>(), "{large}");
+    }
 }

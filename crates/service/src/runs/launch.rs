@@ -12,7 +12,7 @@ use crate::runs::pending_call::StoredInputs;
 use crate::runs::run_request::RunRequest;
 use crate::service::Service;
 use crate::tasks::run_blocking;
-use engine::{Command, FileCollection, StagingDirectory, preflight};
+use engine::{Command, EntryPoint, FileCollection, StagingDirectory, preflight};
 use std::sync::Arc;
 use types::{
     ApprovalAction, Error, ErrorCode, ExecutionId, LimitsRequest, OperatorCaps, Principal,
@@ -75,7 +75,7 @@ impl Service {
         let (environment, function) = (target.environment().to_owned(), target.function_id());
         let needs = (target.integrations(), target.author());
         let mut files = target.source_files();
-        let entry = target.into_entry(id)?;
+        let entry = self.check_entry(workspace, target, id).await?;
         if let InputFiles::Requested(caller) = &inputs {
             files.extend(self.load_inputs(caller, requested).await?);
         }
@@ -109,6 +109,20 @@ impl Service {
         }
         let context = RunContext { run_as, agent, function, ..context };
         self.start_execution(admitted, context).await
+    }
+
+    /// The entry point of a run. Arguments are checked on no thread that serves requests; submitted
+    /// code has none.
+    pub(crate) async fn check_entry(
+        &self,
+        workspace: WorkspaceId,
+        target: CallTarget,
+        id: ExecutionId,
+    ) -> Result<EntryPoint, RequestError> {
+        if target.is_submitted_code() {
+            return target.into_entry(id);
+        }
+        self.check_slots.run_check(workspace, move || target.into_entry(id)).await?
     }
 
     /// Everything that can have changed since a run was resolved or approved: its session, what the

@@ -117,8 +117,11 @@ impl ApiRequestBuilder<'_> {
     fn check(&mut self, parameter: &ApiParameter<'_>, text: &str) {
         let schema = &parameter.definition["schema"];
         let value = self.document.parse_value(text, schema);
-        for mismatch in self.document.validate(&value, schema) {
-            self.add_problem(format!("--param {}: {}", parameter.name, mismatch.message()));
+        match self.document.validate(&value, schema) {
+            Ok(mismatches) => mismatches.iter().for_each(|mismatch| {
+                self.add_problem(format!("--param {}: {}", parameter.name, mismatch.message()));
+            }),
+            Err(error) => self.add_problem(format!("--param {}: {error}", parameter.name)),
         }
     }
 
@@ -195,10 +198,12 @@ impl ApiRequestBuilder<'_> {
             bytes = value.to_string().into_bytes();
         }
         match schema {
-            Some(schema) => {
-                let problems = self.document.validate(&value, schema);
-                problems.iter().for_each(|mismatch| self.add_problem(mismatch_text(mismatch)));
-            }
+            Some(schema) => match self.document.validate(&value, schema) {
+                Ok(mismatches) => {
+                    mismatches.iter().for_each(|mismatch| self.add_problem(mismatch_text(mismatch)))
+                }
+                Err(error) => self.add_problem(format!("the body: {error}")),
+            },
             None => self.add_problem(format!("{} does not accept JSON", self.operation.id)),
         }
         Ok(ApiRequestBody::Bytes { kind: JSON.to_owned(), bytes })

@@ -37,7 +37,7 @@ impl Service {
         let id = ExecutionId::new(Uuid::now_v7());
         self.check_run(workspace, who, &run).await?;
         let limits = run.limits.resolve(&self.limit_caps(workspace)?)?;
-        let entry = run.target.clone().into_entry(id)?;
+        let entry = self.check_entry(workspace, run.target.clone(), id).await?;
         let files = self.persist_inputs(caller, std::mem::take(&mut run.files)).await?;
         let working_directory = match run.session {
             Some(session) if run.target.is_submitted_code() => {
