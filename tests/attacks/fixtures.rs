@@ -100,7 +100,7 @@ pub(crate) fn doctored(edits: &[(&str, &str, &str)]) -> (Doctored, RunnerSource)
 pub(crate) fn malicious(code: &str) -> (Doctored, RunnerSource) {
     let body: String = code.lines().map(|line| format!("        {line}\n")).collect();
     let turned = format!("import socket, time\n        channel = socket.socket(fileno=3)\n{body}");
-    doctored(&[("belljar_runner/session.py", "session.loop()", &turned)])
+    doctored(&[("belljar_runner/session.py", "runner.loop()", &turned)])
 }
 
 fn copy_sources(from: &Path, to: &Path) {
@@ -167,7 +167,7 @@ fn of_environment(name: &str, kernel: &RunnerSource, warmth: Preload) -> ZygoteH
 /// One that stays, as that of a session.
 pub(crate) async fn born(nursery: &Arc<ZygoteHost>) -> Sandbox {
     let mut sandbox = born_once(nursery).await;
-    sandbox.stay();
+    sandbox.keep_alive();
     sandbox
 }
 

@@ -19,7 +19,7 @@ pub(super) fn has_too_many_tcp_sockets(proc: &OwnedFd, limits: &Limits) -> bool 
     tcp > limits.memory_bytes / MEMORY_BYTES_PER_TCP_SOCKET
 }
 
-/// The most that all sockets can hold. What they do hold the kernel tells to no ordinary user.
+/// The most memory that all sockets can hold. Linux does not report what they hold to an ordinary user.
 pub(super) fn max_socket_bytes(proc: &OwnedFd) -> u64 {
     let sockets = inuse(proc, "sockstat", "sockets: used ");
     sockets.saturating_sub(SOCKETS_FREE) * bytes_of_one()
