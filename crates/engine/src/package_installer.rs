@@ -34,7 +34,7 @@ impl InstallHandler {
     where
         F: Future<Output = Result<InstallResult, Error>> + Send + 'static,
     {
-        Self(Arc::new(move |wanted| Box::pin(answer(wanted))))
+        Self(Arc::new(move |required| Box::pin(answer(required))))
     }
 }
 
@@ -252,7 +252,7 @@ fn internal_error(error: &dyn std::error::Error) -> Error {
 
 fn install_error(error: &InstallError) -> Error {
     let hint = match error {
-        InstallError::Unavailable { trouble, .. } => hint_for(*trouble),
+        InstallError::Unavailable { failure, .. } => hint_for(*failure),
         InstallError::NoIndex => {
             "use another environment, or set index = \"pypi\" in its definition"
         }
@@ -270,8 +270,8 @@ fn install_error(error: &InstallError) -> Error {
     Error::new(code, error.to_string()).hint(hint)
 }
 
-fn hint_for(trouble: ResolutionFailure) -> &'static str {
-    match trouble {
+fn hint_for(failure: ResolutionFailure) -> &'static str {
+    match failure {
         ResolutionFailure::Unknown => {
             "no such package in the index; the name of a package often differs from that of its \
              module"

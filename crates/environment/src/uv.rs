@@ -326,7 +326,7 @@ impl Uv {
         if reach == IndexAccess::Offline {
             command.arg("--offline");
         }
-        fs::create_dir_all(cache).map_err(BuildError::files("making", cache))?;
+        fs::create_dir_all(cache).map_err(BuildError::files("creating", cache))?;
         let bounds =
             Confinement { writable: vec![cache.into(), other.into()], file_bytes: FILE_BYTES_MAX };
         bounds
@@ -377,7 +377,7 @@ fn fetch_uv(machine: &HostSettings, python: &Path, destination: &Path) -> Result
         .find(|wheel| wheel.architecture == architecture)
         .ok_or(BuildError::UvUnknown { architecture })?;
     if let Some(directory) = destination.parent() {
-        fs::create_dir_all(directory).map_err(BuildError::files("making", directory))?;
+        fs::create_dir_all(directory).map_err(BuildError::files("creating", directory))?;
     }
     let mut command = subprocess::isolated_python(python);
     command
@@ -460,8 +460,8 @@ mod tests {
         let words = "echo 'error: no solution, there is no version of x' >&2";
         let killed = followed(&format!("{words}; kill -9 $$"), CancelFlag::default());
         assert!(matches!(killed, Err(BuildError::Killed { signal: 9, .. })), "{killed:?}");
-        let refused = followed(&format!("{words}; exit 1"), CancelFlag::default());
-        assert!(matches!(refused, Ok(Err(UvError::Failed { .. }))), "{refused:?}");
+        let error = followed(&format!("{words}; exit 1"), CancelFlag::default());
+        assert!(matches!(error, Ok(Err(UvError::Failed { .. }))), "{error:?}");
         let given_up = CancelFlag::default();
         given_up.cancel();
         let stopped = followed("exec sleep 60", given_up);

@@ -144,7 +144,7 @@ impl CgroupParent {
         let mut directories = BTreeMap::new();
         for (controller, directory) in &self.directories {
             let path = directory.join(name);
-            if !directories.values().any(|made| *made == path) {
+            if !directories.values().any(|created| *created == path) {
                 fs::create_dir(&path)?;
             }
             directories.insert(*controller, path);
@@ -186,10 +186,10 @@ fn delegate_controllers(place: &Path, is_root: bool) -> io::Result<()> {
 fn remove_orphans(mountinfo: &str) {
     static SEARCHED: Once = Once::new();
     SEARCHED.call_once(|| {
-        let ours = |mount: &CgroupMount<'_>| {
+        let is_relevant = |mount: &CgroupMount<'_>| {
             mount.v2 || mount.options.split(',').any(|option| CONTROLLERS_V1.contains(&option))
         };
-        let mounts = mountinfo.lines().filter_map(CgroupMount::parse).filter(ours);
+        let mounts = mountinfo.lines().filter_map(CgroupMount::parse).filter(is_relevant);
         let tops: BTreeSet<&str> = mounts.map(|mount| mount.point).collect();
         tops.into_iter().for_each(|top| remove_orphans_below(Path::new(top)));
     });

@@ -163,9 +163,9 @@ fn another_user_can_read_it_all_whatever_the_umask() {
     let world = World::new();
     let built = world.ensure(&world::small()).unwrap();
     walk(&built.directory, &mut |path, metadata| {
-        let wanted = if metadata.is_dir() { 0o755 } else { 0o644 };
+        let required = if metadata.is_dir() { 0o755 } else { 0o644 };
         let mode = metadata.permissions().mode();
-        assert_eq!(mode & wanted, wanted, "{} has {mode:o}", path.display());
+        assert_eq!(mode & required, required, "{} has {mode:o}", path.display());
     });
     assert_eq!(built.directory.metadata().unwrap().permissions().mode() & 0o777, 0o755);
 }
@@ -200,7 +200,7 @@ fn the_second_time_starts_no_process() {
 
     let default = Definition::built_in("default").unwrap();
     let refused = environments.ensure(&default, None, &mut |_| ());
-    assert!(matches!(refused, Err(BuildError::NoPython { passed_over: 0, .. })));
+    assert!(matches!(refused, Err(BuildError::NoPython { skipped: 0, .. })));
 }
 
 #[test]
