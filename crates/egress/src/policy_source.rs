@@ -35,8 +35,8 @@ pub enum IntegrationsField {
 impl fmt::Display for IntegrationsField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Request => "integrations",
-            Self::Specification => "external_access_integrations",
+            Self::Request => "`integrations`",
+            Self::Specification => "`external_access_integrations` of the agent",
         })
     }
 }

@@ -105,9 +105,9 @@ impl SkillFolder {
     }
 
     pub(crate) fn list(&self) -> Result<SkillListing, FolderError> {
-        let mut walk = FolderScanner::default();
-        walk.scan_directory(self.root.as_fd(), ".", "", 0)?;
-        Ok(walk.listing)
+        let mut scanner = FolderScanner::default();
+        scanner.scan_directory(self.root.as_fd(), ".", "", 0)?;
+        Ok(scanner.listing)
     }
 }
 
@@ -140,8 +140,12 @@ impl FolderScanner {
             if self.entries > FILES_MAX {
                 return Err(FolderError::TooManyFiles);
             }
-            let shown = entry.file_name().to_string_lossy();
-            let full = if path.is_empty() { shown.to_string() } else { format!("{path}/{shown}") };
+            let display_name = entry.file_name().to_string_lossy();
+            let full = if path.is_empty() {
+                display_name.to_string()
+            } else {
+                format!("{path}/{display_name}")
+            };
             match entry.file_name().to_str() {
                 Ok(name) if !name.contains(char::is_control) => {
                     self.visit_entry(directory.as_fd(), name, full, depth)?;

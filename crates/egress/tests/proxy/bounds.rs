@@ -147,7 +147,7 @@ async fn more_connections_than_a_sandbox_may_have_are_told_so() {
     let first = sandbox.tunnel(&to).await.unwrap();
     let _second = sandbox.tunnel(&to).await.unwrap();
     let refused = sandbox.tunnel(&to).await.unwrap_err();
-    let expected = "HTTP/1.1 503 this session has 2 connections, the maximum";
+    let expected = "HTTP/1.1 503 limit of 2 connections of this session reached; close some";
     assert_eq!(status(&refused), expected);
     drop(first);
     wait::until("its place is free", async || sandbox.tunnel(&to).await.is_ok()).await;
@@ -166,7 +166,7 @@ async fn a_sandbox_that_has_sent_or_received_too_much_is_told_so() {
     assert!(response.bytes().await.is_err());
     let refused = client.get(&url).send().await.unwrap();
     assert_eq!(refused.status(), 403);
-    let said = "network.denied: this session has received 100000 bytes, the maximum\n";
+    let said = "network.denied: limit of 100000 bytes received by this session reached; reset the session\n";
     assert_eq!(refused.text().await.unwrap(), said);
 
     // Another sandbox has its own account.

@@ -201,7 +201,7 @@ async fn a_request_for_which_there_is_no_room_is_written_down() {
     let refused = written(&rules, 2).await.pop().unwrap();
     assert_eq!((refused.host.as_str(), refused.port), ("good.test", host.port()));
     assert!(!refused.allowed);
-    assert!(refused.reason.unwrap().contains("connections, the maximum"));
+    assert!(refused.reason.unwrap().contains("connections of this session reached"));
 }
 
 #[tokio::test]

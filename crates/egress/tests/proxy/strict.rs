@@ -195,7 +195,7 @@ async fn a_denial_names_the_host_the_port_and_what_is_missing() {
     let pair = Pair::new().await;
     let sandbox = pair.world.sandbox(&pair.rules);
     let denied = "network.denied: example.com:443 is not allowed by any integration of this \
-                  session; add one that allows it to integrations";
+                  session; list one that allows this host in `integrations`";
     let Err(answer) = sandbox.tunnel("example.com:443").await else { panic!("it is open") };
     assert_eq!(status(&answer), format!("HTTP/1.1 403 {denied}"));
     let log = pair.rules.last();
