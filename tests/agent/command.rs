@@ -140,5 +140,5 @@ async fn a_provider_that_fails_is_told_with_what_to_set() {
     assert!(!told.contains("session"), "there is none: {told}");
     scene.model = ModelServer::start("[]");
     let told = stderr(&typed(scene.owner(), &run).await);
-    assert!(told.contains("is unreachable") && told.contains("OPENAI_BASE_URL"), "{told}");
+    assert!(told.contains("is unavailable") && told.contains("OPENAI_BASE_URL"), "{told}");
 }

@@ -45,7 +45,7 @@ async fn a_broken_provider_is_given_up_after_a_few_tries() {
         let fail = "{fail: {status: 500, message: out of order}}";
         let server = ModelServer::start(&format!("[{fail}, {fail}, {fail}, {fail}]"));
         let error = answer(&*choose(&server, name)).await.unwrap_err();
-        assert!(matches!(error, ModelError::Unreachable { .. }), "{name}: {error}");
+        assert!(matches!(error, ModelError::Unavailable { .. }), "{name}: {error}");
         assert!(error.to_string().contains("out of order"), "{name}: {error}");
         assert_eq!(server.requests().len(), 3, "{name}");
         assert!(error.to_error().retryable);
@@ -76,7 +76,7 @@ async fn a_provider_that_is_not_there_is_told_as_such() {
     let model = choose(&server, EACH[0]);
     drop(server);
     let error = answer(&*model).await.unwrap_err();
-    let ModelError::Unreachable { provider, reason } = &error else { panic!("{error}") };
+    let ModelError::Unavailable { provider, reason } = &error else { panic!("{error}") };
     assert_eq!(provider, "openai");
     assert!(reason.contains("refused"), "{reason}");
 }
@@ -88,7 +88,7 @@ async fn a_provider_that_never_answers_is_left() {
         let patience =
             ProviderRetryPolicy { first_event_timeout: Duration::from_millis(100), ..PATIENCE };
         let error = answer(&*impatient(&server, name, patience)).await.unwrap_err();
-        assert!(matches!(error, ModelError::Unreachable { .. }), "{name}: {error}");
+        assert!(matches!(error, ModelError::Unavailable { .. }), "{name}: {error}");
         assert_eq!(server.requests().len(), 1, "{name}");
     }
 }
@@ -103,7 +103,7 @@ async fn a_provider_that_falls_silent_is_left_and_a_slow_one_is_not() {
 
         let server = ModelServer::start("[{say: one two three four, pieces_ms: 1000}]");
         let silent = answer(&*impatient(&server, name, patience)).await.unwrap_err();
-        assert!(matches!(silent, ModelError::Unreachable { .. }), "{name}: {silent}");
+        assert!(matches!(silent, ModelError::Unavailable { .. }), "{name}: {silent}");
     });
     join_all(each).await;
 }
@@ -147,7 +147,7 @@ async fn an_event_without_an_end_is_left_when_its_time_is_over() {
     let patience =
         ProviderRetryPolicy { first_event_timeout: Duration::from_millis(300), ..PATIENCE };
     let error = answer(&*impatient(&server, EACH[0], patience)).await.unwrap_err();
-    assert!(matches!(error, ModelError::Unreachable { .. }), "{error}");
+    assert!(matches!(error, ModelError::Unavailable { .. }), "{error}");
 }
 
 #[tokio::test]
