@@ -90,7 +90,9 @@ impl ApiRequest {
 pub(crate) enum ClientError {
     #[error("invalid server URL {0:?}; use one such as http://127.0.0.1:7117")]
     Address(String),
-    #[error("the API key contains invalid characters")]
+    #[error(
+        "the API key contains characters that are not allowed in a header; use the key as `belljar key new` printed it"
+    )]
     Key,
     #[error("cannot read {path}: {error}")]
     File { path: PathBuf, error: std::io::Error },

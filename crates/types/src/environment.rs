@@ -29,7 +29,7 @@ pub struct Environment {
     /// The current step of a build in progress.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub progress: Option<String>,
-    /// Why the last build failed. The previous build still serves.
+    /// Why the last build failed. The previous build stays in use.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<Error>,
     /// The definition, as TOML; not in lists.

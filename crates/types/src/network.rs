@@ -63,7 +63,7 @@ pub struct Integration {
     pub id: IntegrationId,
     pub name: String,
     pub owner: PrincipalId,
-    /// The names of network rules. The built-in `internet` has none, and opens every public host on
+    /// The names of network rules. The built-in `internet` has no rules and allows every public host on
     /// ports 80 and 443.
     pub allowed_network_rules: Vec<String>,
     pub allowed_secrets: AllowedSecrets,

@@ -174,8 +174,8 @@ impl<W: Write + IsTerminal> SanitizedWriter<W> {
 
     /// Ignores closed outputs: the code continues when the reader has gone.
     fn write(&mut self, text: &str) {
-        let written = self.writer.write_all(text.as_bytes()).and_then(|()| self.writer.flush());
-        if let Err(error) = written
+        let result = self.writer.write_all(text.as_bytes()).and_then(|()| self.writer.flush());
+        if let Err(error) = result
             && error.kind() != io::ErrorKind::BrokenPipe
         {
             self.write_error.get_or_insert(error);

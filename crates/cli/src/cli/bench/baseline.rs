@@ -32,8 +32,8 @@ pub(super) fn start_interpreter(outside: &UnsandboxedPython) -> Result<Duration,
     let started = Instant::now();
     let status = Command::new(&outside.interpreter).args(["-c", "pass"]).status();
     let status = status.map_err(|error| io_failure("python3 -c pass", &error))?;
-    let took = started.elapsed();
-    if status.success() { Ok(took) } else { Err(CliError::usage("`python3 -c pass` failed")) }
+    let elapsed = started.elapsed();
+    if status.success() { Ok(elapsed) } else { Err(CliError::usage("`python3 -c pass` failed")) }
 }
 
 /// A warm interpreter that forks on request.

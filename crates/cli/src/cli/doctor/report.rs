@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 pub(super) struct HostCheck {
     pub(super) name: String,
     pub(super) state: HostCheckState,
-    /// Observed version, path or setting, or the error of the kernel.
+    /// Observed version, path or setting, or the error of Linux.
     pub(super) evidence: String,
     /// What the layer or tool is for; empty if it is not used.
     pub(super) provides: &'static str,
