@@ -63,7 +63,7 @@ struct CodeRunOutput {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UploadedFile {
     pub document_id: FileId,
-    /// Its name in `/home/uploaded_files/`; two documents with one name are two files
+    /// The name of the file in `/home/uploaded_files/`; two documents with one name are two files
     pub name: String,
 }
 

@@ -1,4 +1,4 @@
-//! `code_execution`: a plan first, then code for one step at a time in a live session, until the
+//! `code_execution`: a plan first, then code for one step at a time in an open session, until the
 //! request is answered.
 
 use crate::agent_loop::{AgentLoop, LoopOutcome, RunError};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use types::Event;
 
 const PLAN: &str = "plan";
-/// More than a person would read.
+/// Maximum steps of a plan: more than a person would read.
 const STEPS_MAX: usize = 12;
 const STEP_CHARS_MAX: usize = 500;
 

@@ -106,7 +106,7 @@ fn still_open_error(pending: &PendingApproval) -> RequestError {
 }
 
 impl PendingApproval {
-    /// Its id in `actions`.
+    /// The id of the approval in `actions`.
     pub(crate) fn id(&self) -> String {
         self.approval_id.to_string()
     }

@@ -1,4 +1,4 @@
-//! The live session of a run, in which the model's code runs round by round.
+//! The session of a run, in which the model's code runs round by round.
 
 use crate::agent_loop::AgentLoop;
 use crate::observation::{ExecutionObservation, ToolOutcome, error_of, is_failed};

@@ -80,7 +80,7 @@ pub enum ToolCallMode {
     #[default]
     Auto,
     Required,
-    /// It must call this one.
+    /// The model must call this tool.
     Tool(String),
 }
 

@@ -1,4 +1,4 @@
-//! What a model sees of an execution: enough to continue, and never more than it can read.
+//! The observation of an execution for a model: enough to continue, and never more than it can read.
 
 use crate::numeric_grounding::has_number;
 use types::{Error, ErrorCode, Execution, ExecutionStatus, OutputStream};

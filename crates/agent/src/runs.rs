@@ -210,7 +210,7 @@ impl<'a> RunState<'a> {
         })
     }
 
-    /// What is recorded at the end of the run.
+    /// Returns the record of the end of the run.
     pub(crate) fn into_run_end(
         mut self,
         mut interpreter: Option<&mut Interpreter>,

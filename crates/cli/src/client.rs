@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Only for connecting. The duration of a response depends on the request.
+/// Timeout for connecting only. The duration of a response depends on the request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum page size of the server.
 const PAGE_SIZE: usize = 200;

@@ -54,7 +54,7 @@ pub enum CaError {
     Tls(#[from] rustls::Error),
 }
 
-/// What is wrong with the file of the authority.
+/// Why the file of the authority is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum CaFileError {
     #[error("the file has no certificate")]

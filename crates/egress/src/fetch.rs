@@ -21,7 +21,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use url::Host;
 
-/// More than the tables and documents that people use; the working directory must hold it.
+/// Maximum size of a fetched file: larger than the tables and documents that people use. The working
+/// directory must hold it.
 const BYTES_MAX: u64 = 100 * 1024 * 1024;
 /// A user waits for it.
 const TIME_MAX: Duration = Duration::from_secs(60);
@@ -31,7 +32,7 @@ const IDLE_MAX: Duration = Duration::from_secs(15);
 const REDIRECTS_MAX: usize = 5;
 /// Ten times what servers send. hyper's buffer limits their bytes to 400 KiB.
 const HEADERS_MAX: usize = 100;
-/// Longer than any registered type.
+/// Maximum length of a MIME type: longer than any registered one.
 const MIME_BYTES_MAX: usize = 127;
 const UNKNOWN_MIME: &str = "application/octet-stream";
 const USER_AGENT: &str = concat!("belljar/", env!("CARGO_PKG_VERSION"));

@@ -50,7 +50,7 @@ pub enum Origin {
 const SCRIPT_PREFIX: &str = "script-";
 /// Name prefix of environments that extend another one with packages.
 const EXTENDED_PREFIX: &str = "wider-";
-/// Enough to keep different requirements from colliding.
+/// Digits of a digest in a name: enough that different requirements do not collide.
 const DERIVED_DIGEST_BYTES: usize = 12;
 
 impl Origin {

@@ -25,7 +25,7 @@ const REPLACED_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// For a shipped or derived environment, which can be rebuilt at any time.
 const REBUILDABLE_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How long a child process of a killed builder may still write, and how often to check.
+/// Maximum time that a child process of a killed builder may still write, and how often to check.
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -36,7 +36,7 @@ struct NeededBuilds {
 }
 
 impl NeededBuilds {
-    /// How long a directory may stay unused; `None` is for ever.
+    /// Maximum time that a directory may stay unused; `None` is for ever.
     fn retention(&self, directory: &Path) -> Option<Duration> {
         match (self.directories.contains(directory), self.origin) {
             (false, _) => Some(REPLACED_RETENTION),

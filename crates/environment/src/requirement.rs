@@ -26,7 +26,7 @@ pub struct Requirement {
     source: String,
 }
 
-/// Where a package is needed: `python_version < '3.12'`.
+/// The condition under which a package is needed: `python_version < '3.12'`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Marker(String);
 
@@ -266,7 +266,7 @@ impl Requirement {
         &self.source
     }
 
-    /// The same package, in this version only.
+    /// A requirement of the same package in this version only.
     pub(crate) fn pinned_to(&self, version: &Version) -> Self {
         let exactly = VersionSpecifier::equals_version(version.clone());
         let pinned = Self { versions: exactly.into(), ..self.clone() };

@@ -11,7 +11,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Enough for an error message and its causes, of which a conflict of packages has many.
+/// Maximum lines of kept output: enough for an error message and its causes, of which a conflict of
+/// packages has many.
 const LAST_LINES_MAX: usize = 80;
 
 /// A gigabyte of wheels on a slow connection. The lock blocks other builds of the environment

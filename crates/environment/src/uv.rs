@@ -81,7 +81,7 @@ pub enum UvSource {
     OnPath(PathBuf),
     /// Downloaded from the index by an earlier build.
     Fetched(PathBuf),
-    /// Not downloaded yet; the first build with packages does it.
+    /// uv is not downloaded yet; the first build with packages does it.
     Index {
         version: &'static str,
     },
@@ -128,7 +128,7 @@ pub(crate) struct Installation<'a> {
 pub(crate) struct Resolution<'a> {
     /// A file with one requirement per line.
     pub(crate) requirements: &'a Path,
-    /// The same for versions of packages that are not requested themselves.
+    /// A file with constraints on the versions of packages that are not requested themselves.
     pub(crate) constraints: Option<&'a Path>,
     pub(crate) python: &'a Path,
     pub(crate) lock: &'a Path,
@@ -137,7 +137,7 @@ pub(crate) struct Resolution<'a> {
     pub(crate) cache: &'a Path,
 }
 
-/// How uv failed.
+/// Why uv failed.
 #[derive(Debug)]
 pub(crate) enum UvError {
     IndexUnreachable { cause: String },
@@ -336,7 +336,7 @@ impl Uv {
     }
 }
 
-/// Where uv may look for packages.
+/// The index and directories in which uv may look for packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IndexAccess {
     Index,

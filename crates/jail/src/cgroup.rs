@@ -30,7 +30,7 @@ const SEARCHED_MAX: usize = 2_048;
 const SUPERVISOR: &str = "belljar-supervisor";
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 const CONTROLLERS_V1: [&str; 4] = ["memory", "pids", "cpu", "cpuacct"];
-/// How long to retry a removal. A group can be removed once its last process is reaped, and Linux
+/// Maximum time for a removal. A group can be removed once its last process is reaped, and Linux
 /// may take a moment longer than the supervisor's view of the exit.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);

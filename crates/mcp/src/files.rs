@@ -16,7 +16,7 @@ pub(crate) const LIST: &str = "list_files";
 pub(crate) const READ: &str = "read_file";
 pub(crate) const WRITE: &str = "write_file";
 
-/// As much as a model can read at once; code reads larger files in parts.
+/// Maximum size of a file that is read: as much as a model can read at once; code reads larger files in parts.
 const READ_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Debug, Deserialize)]

@@ -17,15 +17,15 @@ const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 /// Outcome of waiting for an execution.
 pub(crate) enum WaitOutcome {
     Ended(Result<Box<Execution>, RequestError>),
-    /// It continues; the client asks for it by its id.
+    /// The execution continues; the client requests it by its id.
     Task(Arc<Execution>),
     /// The client no longer waits.
     Cancelled(ExecutionId),
-    /// It needs an approval that cannot be elicited through this client.
+    /// The execution needs an approval that cannot be elicited through this client.
     Blocked(RequestError),
 }
 
-/// What ended the wait.
+/// The event that ended the wait.
 enum WaitEnd {
     Ended,
     TaskTimeout,

@@ -474,7 +474,7 @@ mod tests {
         }
     }
 
-    /// Longer than anything here takes, and shorter than for ever.
+    /// Maximum wait of a test.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A channel with a frame on it that holds so many numbers.

@@ -46,7 +46,7 @@ pub(crate) struct ControlState {
     pub(crate) spare_jails_starting: usize,
     pub(crate) pending_spawns: VecDeque<oneshot::Sender<SpawnResult>>,
     exits: ExitMatcher,
-    /// How many messages the warden and the zygote have sent: one that sends none may hang.
+    /// Number of messages that the warden and the zygote have sent: one that sends none may hang.
     warden_messages: u64,
     zygote_messages: u64,
     pub(crate) gone: bool,

@@ -415,7 +415,7 @@ fn check_value(
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueEncodingError {
-    /// Such as `$.results[2]`.
+    /// The path of the part, such as `$.results[2]`.
     pub path: String,
     #[serde(rename = "type")]
     _kind: Option<String>,
@@ -488,7 +488,7 @@ impl PythonException {
 pub enum DeniedFeature {
     Process,
     Package,
-    /// Not refused, but not possible either.
+    /// An install that is not refused, but failed.
     Install,
     Import,
     Network,
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn t72_texts_of_an_error_are_cut_and_those_of_the_kernel_are_not() {
+    fn t72_texts_of_an_error_are_cut_and_those_of_the_runner_are_not() {
         let error = |size: usize| {
             let text = "é".repeat(size / 2);
             let error = format!(

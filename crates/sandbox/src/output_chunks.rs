@@ -22,7 +22,7 @@ const BYTES_PER_CHUNK: u64 = 256;
 /// Output of one execution that was read and is not emitted yet.
 #[derive(Debug, Default)]
 pub(crate) struct OutputChunks {
-    /// In the order in which they began; at most one for each stream.
+    /// Held chunks in the order in which they began; at most one for each stream.
     held: Vec<OutputChunk>,
     /// When the last chunk was emitted, in milliseconds after the start.
     emitted_at: Option<u64>,

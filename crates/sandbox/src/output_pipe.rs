@@ -22,7 +22,7 @@ const LITTLE_BYTES: usize = 4 * 1024;
 const LITTLE_READS_MAX: u32 = 512;
 /// Time without bytes after which the count of small reads starts again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a pipe rests: much less than the runner waits for it (20 ms). It holds 64 KiB meanwhile.
+/// Time that a pipe rests: much less than the runner waits for it (20 ms). It holds 64 KiB meanwhile.
 const REST: Duration = Duration::from_millis(2);
 
 /// One stream of a sandbox.
@@ -106,7 +106,7 @@ impl CaptureBudget {
         Self { left: limit, kept: 0, dropped: 0 }
     }
 
-    /// How many of `count` bytes still fit into the limit.
+    /// Takes up to `count` bytes from the budget; returns how many fit into the limit.
     fn reserve(&mut self, count: usize) -> usize {
         let granted = self.left.min(count as u64);
         self.left -= granted;

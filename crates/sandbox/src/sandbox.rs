@@ -38,7 +38,7 @@ pub enum ExitCause {
     CpuLimit,
     /// Only without a cgroup; with one, the Linux kernel kills the process.
     MemoryLimit,
-    /// Only without a cgroup: more process sessions than [`SESSIONS_MAX`](crate::SESSIONS_MAX).
+    /// Only without a cgroup: more process sessions than [`PROCESS_SESSIONS_MAX`](crate::PROCESS_SESSIONS_MAX).
     ProcessSessionsLimit,
     /// Only without a cgroup: the usage of its processes could not be read in time.
     Unmeasured,

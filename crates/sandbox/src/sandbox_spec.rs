@@ -54,7 +54,7 @@ const WRITABLE_DEVICES: [&str; 4] = ["/dev/null", "/dev/full", "/dev/random", "/
 
 pub(crate) const HOSTNAME: &str = "jar";
 const RUNTIME: &str = "/opt/belljar";
-/// Where the root of sandboxes has all volumes; hidden in each sandbox.
+/// The path at which the root of sandboxes has all volumes; hidden in each sandbox.
 const ALL_VOLUMES: &str = "/run/volumes";
 
 /// The steps that build the root, in order.

@@ -60,7 +60,7 @@ impl HostUids {
         }
     }
 
-    /// How many files a sandbox may have open beside the server.
+    /// Maximum open files of a sandbox beside the server.
     pub(crate) fn open_files_max(&self) -> u64 {
         match self {
             Self::Range { .. } => u64::MAX,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// Ten times as many as the largest published skills have.
 pub const FILES_MAX: usize = 1_000;
-/// Enough for fonts, schemas and pictures; more is a data set, which does not belong in a skill.
+/// Maximum size of a skill: enough for fonts, schemas and images; a data set does not belong in a skill.
 pub const TOTAL_BYTES_MAX: u64 = 32 * 1024 * 1024;
 const DEPTH_MAX: usize = 8;
 const RESOLVE_FLAGS: ResolveFlags = ResolveFlags::BENEATH

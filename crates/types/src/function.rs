@@ -39,7 +39,7 @@ pub struct Function {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FunctionStatus {
-    /// Its environment is being built; the previous deployment serves meanwhile.
+    /// The environment is being built; the previous deployment stays in use meanwhile.
     Deploying,
     Ready,
     /// The last deployment has failed.

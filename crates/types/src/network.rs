@@ -81,7 +81,7 @@ pub struct NetworkAttempt {
     pub t: u64,
     pub host: String,
     pub port: u16,
-    /// What allowed it: an integration, or `secret:` and the name of a secret.
+    /// The source of the permission: an integration, or `secret:` and the name of a secret.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub integration: Option<String>,
     pub allowed: bool,

@@ -8,7 +8,7 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Enough for an error message; some providers respond with a whole HTML page.
+/// Maximum length of a kept message: enough for an error; some providers respond with a whole HTML page.
 const MESSAGE_CHARS_MAX: usize = 500;
 
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// More than any run executes at once.
+/// Maximum calls of one response: more than any run executes at once.
 const CALLS_MAX: usize = 128;
 
 #[derive(Debug, Default)]

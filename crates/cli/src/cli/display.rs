@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Title of a column, and the JSON pointer of its value.
 pub(super) type Column = (&'static str, &'static str);
 
-/// Longer texts are for `show`.
+/// Maximum width of a cell; `show` prints longer texts.
 const CELL_CHARS_MAX: usize = 60;
 const MARGIN: &str = "    ";
 

@@ -14,7 +14,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// More than the engine accepts, so that the engine reports the error.
+/// Maximum size of standard input: more than the engine accepts, so that the engine reports the error.
 const STDIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, clap::Args)]
@@ -82,7 +82,7 @@ fn server_only_error(option: &str) -> CliError {
     ))
 }
 
-/// The same request to a server.
+/// The body of the same request to a server.
 fn body(args: &Args, entry: &EntryPoint) -> Result<Value, CliError> {
     let (kind, code, argv) = match entry {
         EntryPoint::Script { code, argv } => ("script", code.as_str(), argv.as_slice()),

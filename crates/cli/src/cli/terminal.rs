@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal, Write};
 use types::{DisplayData, ErrorCode, Event, Execution, OutputStream, Round, Warning};
 
 const ESCAPE: char = '\x1b';
-/// Longer than any real colour sequence.
+/// Maximum length of a colour sequence: longer than any real one.
 const COLOUR_BYTES_MAX: usize = 64;
 const RESET: &str = "\x1b[0m";
 

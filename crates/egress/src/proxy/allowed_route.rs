@@ -80,7 +80,7 @@ impl AllowedRoute {
         self.scheme
     }
 
-    /// What allowed it, for the log.
+    /// The integration or secret that allowed the route, for the log.
     pub(super) fn allowed_by(&self) -> &str {
         &self.allowed_by
     }

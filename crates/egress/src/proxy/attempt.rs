@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) struct PendingAttempt {
     sandbox: Arc<ProxyClient>,
     destination: Destination,
-    /// What allows it, once that is decided.
+    /// The integration or secret that allows the attempt, once that is decided.
     allowed_by: Option<String>,
     is_recorded: bool,
 }

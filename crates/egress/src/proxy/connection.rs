@@ -35,7 +35,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-/// More than clients send.
+/// Maximum size of a request head: larger than clients send.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Buffer size of each direction.
 const RELAY_BYTES: usize = 128 * 1024;
@@ -51,7 +51,7 @@ pub(super) struct Connection {
     upgrade: Mutex<Option<ConnectionUpgrade>>,
 }
 
-/// What a connection is upgraded to.
+/// The protocol that a connection is upgraded to.
 enum ConnectionUpgrade {
     Tunnel {
         client: OnUpgrade,
@@ -77,7 +77,7 @@ struct WebSocketRelay {
     _slot: ConnectionSlot,
 }
 
-/// What a CONNECT opened.
+/// The tunnel that a CONNECT opened.
 enum OpenedTunnel {
     Opaque { route: AllowedRoute, host: MeteredStream<TcpStream> },
     Intercepted { tls: Option<Arc<ServerConfig>> },

@@ -128,7 +128,7 @@ fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
 /// One connection of a sandbox.
 pub(super) struct TrackedConnection {
     sandbox: Arc<ProxyClient>,
-    /// Its key among the idle connections, and the number of its slots.
+    /// The key of the connection among the idle ones, and the number of its slots.
     position: Mutex<(Option<u64>, usize)>,
     close: Arc<Notify>,
 }

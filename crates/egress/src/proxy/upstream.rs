@@ -26,9 +26,9 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::Host;
 
-/// More than servers send; a larger head is an error.
+/// Maximum size of a response head: larger than servers send; a larger one is an error.
 const HEADER_BYTES_MAX: u32 = 128 * 1024;
-/// How far a host may send ahead of a slow client.
+/// Maximum bytes that a host may send ahead of a slow client.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
 /// If a name has more addresses than this, the first ones will do.

@@ -56,7 +56,7 @@ struct WebSocketFrame {
     remaining: u64,
 }
 
-/// What is forwarded next.
+/// Output that is forwarded next.
 enum PendingOutput {
     Verbatim(Bytes),
     /// This many bytes of a message, once they are redacted.

@@ -3,7 +3,7 @@
 use crate::host::{Host, Vouching};
 use crate::wait;
 use crate::world::{
-    PLACEHOLDER, Rules, SECRET, Sandbox, World, all_names, credential, limits, secret, way,
+    PLACEHOLDER, Rules, SECRET, Sandbox, World, all_names, credential, limits, policy, secret,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -32,7 +32,7 @@ impl Hosts {
         // Everything is open, so that it is the credential alone that makes the difference.
         let everything = ["api.test:0", "other.test:0", "127.0.0.2:0"];
         let credentials = vec![credential("api.test", api.port())];
-        let rules = Rules::new(EgressPolicy { credentials, ..way(&everything) });
+        let rules = Rules::new(EgressPolicy { credentials, ..policy(&everything) });
         Self { vouching, api, plain, world, rules }
     }
 
@@ -86,7 +86,7 @@ async fn t42_credential_injection_matrix() {
             let client = hosts.client(&sandbox);
             let request = client.request(method.clone(), format!("{url}/echo"));
             let request = request.header("authorization", &placeholder);
-            let (status, told) = answer(request).await;
+            let (status, text_received) = answer(request).await;
             assert_eq!(status, 200, "{url}");
             let arrived = hosts.arrived();
             assert_eq!(
@@ -94,7 +94,7 @@ async fn t42_credential_injection_matrix() {
                 Some(expected.unwrap_or(&placeholder)),
                 "{method} {url}"
             );
-            assert!(!tells(&told), "{method} {url}: {told}");
+            assert!(!tells(&text_received), "{method} {url}: {text_received}");
         }
     }
 }
@@ -107,8 +107,8 @@ async fn t42_a_placeholder_anywhere_else_stays_one() {
     let url = format!("https://api.test:{}/echo?key={PLACEHOLDER}", hosts.api.port());
     let request = client.post(url).header("x-other", PLACEHOLDER).body(PLACEHOLDER);
     let request = request.header("accept-encoding", "gzip");
-    let (_, told) = answer(request).await;
-    assert!(!tells(&told), "{told}");
+    let (_, text_received) = answer(request).await;
+    assert!(!tells(&text_received), "{text_received}");
     let seen = hosts.api.requests().pop().unwrap();
     assert!(seen.line.ends_with(&format!("key={PLACEHOLDER}")));
     assert_eq!(seen.header("x-other"), Some(PLACEHOLDER));
@@ -126,16 +126,19 @@ async fn t42_an_answer_in_which_the_credential_cannot_be_looked_for_is_refused()
     let client = hosts.client(&sandbox);
     let url = format!("https://api.test:{}/encoded", hosts.api.port());
     for coding in ["gzip", "identity,%20br", "GZIP"] {
-        let (status, told) = answer(client.get(format!("{url}?{coding}"))).await;
+        let (status, text_received) = answer(client.get(format!("{url}?{coding}"))).await;
         assert_eq!(status, 502, "{coding}");
-        assert!(told.contains("with an encoding that was not requested"), "{told}");
+        assert!(
+            text_received.contains("with an encoding that was not requested"),
+            "{text_received}"
+        );
         assert!(hosts.rules.last().reason.unwrap().contains("encoding"));
     }
     // What has no body has nothing in it.
     assert_eq!(client.head(format!("{url}?gzip")).send().await.unwrap().status(), 200);
-    let (status, told) = answer(client.get(format!("{url}?Identity"))).await;
+    let (status, text_received) = answer(client.get(format!("{url}?Identity"))).await;
     assert_eq!(status, 200);
-    assert!(!tells(&told), "{told}");
+    assert!(!tells(&text_received), "{text_received}");
     // A host that got no credential may do as it likes.
     let other = format!("https://other.test:{}/encoded?gzip", hosts.api.port());
     assert_eq!(answer(client.get(other)).await.0, 200);
@@ -178,20 +181,20 @@ async fn t42_a_redirect_takes_nothing_along() {
 async fn t42_plain_http_to_the_port_of_a_credential_is_refused() {
     let hosts = Hosts::new().await;
     let credentials = vec![credential("api.test", hosts.api.port())];
-    hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let url = format!("http://api.test:{}/", hosts.api.port());
-    let (status, told) = answer(hosts.client(&sandbox).get(url)).await;
+    let (status, text_received) = answer(hosts.client(&sandbox).get(url)).await;
     assert_eq!(status, 403);
-    assert!(told.contains("only over https"), "{told}");
+    assert!(text_received.contains("only over https"), "{text_received}");
     // And not inside of its tunnel either.
     let place = format!("api.test:{}", hosts.api.port());
     let mut stream = sandbox.tunnel(&place).await.unwrap();
     let request = format!("GET / HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n");
     tokio::io::AsyncWriteExt::write_all(&mut stream, request.as_bytes()).await.unwrap();
-    let heard = crate::world::hear_all(&mut stream).await;
-    assert!(heard.starts_with("HTTP/1.1 403"), "{heard}");
-    assert!(heard.contains("only over https"), "{heard}");
+    let received = crate::world::hear_all(&mut stream).await;
+    assert!(received.starts_with("HTTP/1.1 403"), "{received}");
+    assert!(received.contains("only over https"), "{received}");
     assert_eq!(hosts.api.requests().len(), 0);
 }
 
@@ -240,8 +243,8 @@ async fn t42_inside_a_tunnel_the_greeting_names_its_host() {
             .output()
             .await
             .unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(told.trim() == "HTTP/1.1 200", served, "{name}: {told}");
+        let text_received = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text_received.trim() == "HTTP/1.1 200", served, "{name}: {text_received}");
         assert_eq!(hosts.rules.last().allowed, served, "{name}");
     }
     assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
@@ -254,7 +257,7 @@ async fn a_credential_opens_exactly_its_host_and_is_named_in_the_log() {
     let only = || EgressPolicy {
         credentials: vec![credential("api.test", port)],
         // Where it is, since that is not public; not what it is called.
-        ..way(&[&format!("127.0.0.2:{port}")])
+        ..policy(&[&format!("127.0.0.2:{port}")])
     };
     hosts.rules.become_these(only());
     let sandbox = hosts.sandbox();
@@ -265,7 +268,7 @@ async fn a_credential_opens_exactly_its_host_and_is_named_in_the_log() {
     assert!(client.get(format!("https://other.test:{port}/")).send().await.is_err());
     assert!(client.get("https://api.test/").send().await.is_err());
     // It is taken away, and the connection that is open already does not help.
-    hosts.rules.become_these(way(&[&format!("127.0.0.2:{port}")]));
+    hosts.rules.become_these(policy(&[&format!("127.0.0.2:{port}")]));
     assert_eq!(answer(client.get(format!("https://api.test:{port}/"))).await.0, 403);
     assert_eq!(hosts.api.requests().len(), 1);
 }
@@ -276,7 +279,7 @@ async fn a_credential_that_does_not_open_goes_where_an_integration_leads_and_now
     let port = hosts.api.port();
     let only_given = |openings: &[&str]| EgressPolicy {
         credentials: vec![Credential { grants_access: false, ..credential("api.test", port) }],
-        ..way(openings)
+        ..policy(openings)
     };
     let (name, address) = (format!("api.test:{port}"), format!("127.0.0.2:{port}"));
     let sandbox = hosts.sandbox();
@@ -317,7 +320,7 @@ async fn an_address_in_a_credential_that_does_not_open_is_not_named_by_it() {
     let url = format!("http://127.0.0.2:{port}/");
     let client = hosts.client(&sandbox);
     assert_eq!(answer(client.get(&url)).await.0, 403);
-    let named = way(&[&format!("127.0.0.2:{port}")]);
+    let named = policy(&[&format!("127.0.0.2:{port}")]);
     hosts.rules.become_these(EgressPolicy { credentials: given(), ..named });
     assert_eq!(answer(client.get(&url)).await.0, 200);
     assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
@@ -334,9 +337,9 @@ async fn a_credential_goes_over_plain_http_only_inside_of_the_own_network() {
         .become_these(EgressPolicy { credentials: vec![local()], ..EgressPolicy::default() });
     let sandbox = hosts.sandbox();
     let url = format!("http://127.0.0.2:{port}/echo");
-    let (status, told) = answer(hosts.client(&sandbox).get(&url)).await;
+    let (status, text_received) = answer(hosts.client(&sandbox).get(&url)).await;
     assert_eq!(status, 200);
-    assert!(!tells(&told), "{told}");
+    assert!(!tells(&text_received), "{text_received}");
     assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
 
     // Clients that know of no proxy come through a tunnel.
@@ -348,9 +351,12 @@ async fn a_credential_goes_over_plain_http_only_inside_of_the_own_network() {
 
     let public = belljar_egress::Credential { scheme: Scheme::Http, ..credential("8.8.8.8", 80) };
     hosts.rules.become_these(EgressPolicy { credentials: vec![public], ..EgressPolicy::default() });
-    let (status, told) = answer(hosts.client(&sandbox).get("http://8.8.8.8/")).await;
+    let (status, text_received) = answer(hosts.client(&sandbox).get("http://8.8.8.8/")).await;
     assert_eq!(status, 403);
-    assert!(told.contains("secrets are not sent to it over plain http"), "{told}");
+    assert!(
+        text_received.contains("secrets are not sent to it over plain http"),
+        "{text_received}"
+    );
 }
 
 #[tokio::test]
@@ -365,10 +371,14 @@ async fn t42_a_value_that_arrives_in_pieces_is_covered_and_all_else_is_as_it_was
     let text = format!("{filler}{SECRET}{filler}{percent}{filler}{basic}{filler}{SECRET}");
     let response = client.post(&url).body(text.clone()).send().await.unwrap();
     assert_eq!(response.content_length(), Some(text.len() as u64));
-    let told = response.text().await.unwrap();
-    assert_eq!(told.len(), text.len());
-    assert_eq!(told.matches(&filler).count(), 4);
-    assert!(!told.contains(SECRET) && !told.contains(&percent) && !told.contains(&basic[8..40]));
+    let text_received = response.text().await.unwrap();
+    assert_eq!(text_received.len(), text.len());
+    assert_eq!(text_received.matches(&filler).count(), 4);
+    assert!(
+        !text_received.contains(SECRET)
+            && !text_received.contains(&percent)
+            && !text_received.contains(&basic[8..40])
+    );
     let unchanged = client.post(&url).body(filler.clone()).send().await.unwrap();
     assert_eq!(unchanged.text().await.unwrap(), filler);
 }
@@ -378,7 +388,7 @@ async fn t178_what_php_and_go_make_of_a_value_is_masked_wherever_it_is_cut() {
     let hosts = Hosts::new().await;
     let port = hosts.api.port();
     let odd = Credential { secret: secret("sk/<odd>&key-0815"), ..credential("api.test", port) };
-    hosts.rules.become_these(EgressPolicy { credentials: vec![odd], ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials: vec![odd], ..policy(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let client = hosts.client(&sandbox);
     let url = |at: usize| format!("https://api.test:{port}/halves?{at}");
@@ -387,13 +397,18 @@ async fn t178_what_php_and_go_make_of_a_value_is_masked_wherever_it_is_cut() {
     for written in [php, go] {
         let text = format!("{{\"key\":\"{written}\"}}");
         for at in 0..=text.len() {
-            let told = client.post(url(at)).body(text.clone()).send().await.unwrap().text().await;
-            assert_eq!(told.unwrap(), format!("{{\"key\":\"{}\"}}", "*".repeat(written.len())));
+            let text_received =
+                client.post(url(at)).body(text.clone()).send().await.unwrap().text().await;
+            assert_eq!(
+                text_received.unwrap(),
+                format!("{{\"key\":\"{}\"}}", "*".repeat(written.len()))
+            );
         }
         // The harmless twin is another value, written in the same way.
         let other = written.replace("0815", "0816");
-        let told = client.post(url(5)).body(other.clone()).send().await.unwrap().text().await;
-        assert_eq!(told.unwrap(), other);
+        let text_received =
+            client.post(url(5)).body(other.clone()).send().await.unwrap().text().await;
+        assert_eq!(text_received.unwrap(), other);
     }
 }
 
@@ -404,17 +419,17 @@ async fn a_secret_that_no_header_can_have_is_not_sent() {
         secret: secret("a\r\nx: y"),
         ..credential("api.test", hosts.api.port())
     };
-    hosts.rules.become_these(EgressPolicy { credentials: vec![bad], ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials: vec![bad], ..policy(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let url = format!("https://api.test:{}/", hosts.api.port());
-    let (status, told) = answer(hosts.client(&sandbox).get(url)).await;
+    let (status, text_received) = answer(hosts.client(&sandbox).get(url)).await;
     assert_eq!(status, 502);
     assert!(
-        told.contains("the secret `openai` has characters that are invalid in a header"),
-        "{told}"
+        text_received.contains("the secret `openai` has characters that are invalid in a header"),
+        "{text_received}"
     );
     assert_eq!(hosts.api.requests().len(), 0);
-    assert!(!format!("{:?}", hosts.rules.way.lock().unwrap()).contains("x: y"));
+    assert!(!format!("{:?}", hosts.rules.policy.lock().unwrap()).contains("x: y"));
 }
 
 #[tokio::test]
@@ -426,7 +441,7 @@ async fn a_credential_goes_where_its_client_has_put_the_placeholder() {
         ..credential("api.test", hosts.api.port())
     };
     let credentials = vec![place("x-api-key", ""), place("authorization", "Bearer ")];
-    hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let url = format!("https://api.test:{}/", hosts.api.port());
     let bearer = format!("Bearer {PLACEHOLDER}");
@@ -455,7 +470,7 @@ async fn two_secrets_of_one_name_are_two_secrets() {
         ..credential("api.test", port)
     };
     let credentials = vec![credential("api.test", port), mine];
-    hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let request = hosts.client(&sandbox).get(format!("https://api.test:{port}/"));
     assert_eq!(answer(request).await.0, StatusCode::OK);
@@ -487,14 +502,17 @@ async fn t107_more_secrets_for_one_host_than_can_be_looked_for_are_refused() {
     for (count, bytes, fits) in [(32, 64, true), (33, 64, false), (2, 8192, true), (3, 8192, false)]
     {
         let credentials = secrets(hosts.api.port(), count, bytes);
-        hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
+        hosts.rules.become_these(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) });
         let sandbox = hosts.sandbox();
-        let (status, told) = answer(hosts.client(&sandbox).get(&url)).await;
+        let (status, text_received) = answer(hosts.client(&sandbox).get(&url)).await;
         if fits {
-            assert_eq!(status, 200, "{count} of {bytes}: {told}");
+            assert_eq!(status, 200, "{count} of {bytes}: {text_received}");
         } else {
             assert_eq!(status, 403);
-            assert!(told.contains(&format!("has {count} secrets with")), "{told}");
+            assert!(
+                text_received.contains(&format!("has {count} secrets with")),
+                "{text_received}"
+            );
         }
     }
 }
@@ -505,7 +523,9 @@ async fn t107_secrets_are_prepared_beside_other_work_and_once_for_all_sandboxes(
     let hosts = Hosts::new().await;
     let url = format!("https://api.test:{}/", hosts.api.port());
     let credentials = || secrets(hosts.api.port(), 2, 8192);
-    hosts.rules.become_these(EgressPolicy { credentials: credentials(), ..way(&["127.0.0.2:0"]) });
+    hosts
+        .rules
+        .become_these(EgressPolicy { credentials: credentials(), ..policy(&["127.0.0.2:0"]) });
     // The longest time for which nothing else was done: all tasks of this test share a thread.
     let longest = Arc::new(std::sync::Mutex::new(Duration::ZERO));
     let noted = Arc::clone(&longest);

@@ -4,22 +4,23 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::thread;
 
-use crate::world::{self, CLOSED_INDEX, World, walk};
+use crate::world::{self, CLOSED_INDEX, World, visit_files};
 use belljar_environment::{IndexUrl, Progress};
 
 #[test]
 fn a_machine_without_uv_fetches_it_once() {
     let world = World::without_uv();
-    let fetched =
-        |told: &[Progress]| told.iter().any(|event| matches!(event, Progress::FetchingUv { .. }));
-    let (told, built) = world.watch(&world::small());
+    let fetched = |events: &[Progress]| {
+        events.iter().any(|event| matches!(event, Progress::FetchingUv { .. }))
+    };
+    let (events, built) = world.watch(&world::small());
     assert_eq!(built.unwrap().packages.len(), 1);
-    assert!(fetched(&told), "{told:?}");
+    assert!(fetched(&events), "{events:?}");
 
     let other = world::small_under_another_name();
-    let (told, built) = world.watch(&other);
+    let (events, built) = world.watch(&other);
     assert_eq!(built.unwrap().packages.len(), 1);
-    assert!(!fetched(&told), "{told:?}");
+    assert!(!fetched(&events), "{events:?}");
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn a_uv_that_is_not_the_pinned_one_is_thrown_away() {
     assert_eq!(requests[0].path, "/simple/uv/");
     assert!(requests[1].path.starts_with("/files/uv-"), "{}", requests[1].path);
     assert!(requests.iter().all(|request| request.authorized), "the index asks for a password");
-    walk(&world.data.path().join("tools"), &mut |path, metadata| {
+    visit_files(&world.data.path().join("tools"), &mut |path, metadata| {
         assert!(metadata.is_dir(), "{} was kept", path.display());
     });
 }

@@ -160,8 +160,8 @@ fn a_lock_that_was_edited_is_refused() {
     assert!(version.to_string().contains("line 2 of the lock has six 1.15.0"), "{version}");
     let hashes = lock.replace("--hash=sha256:", "--hash=sha256:0000");
     let forged = add(&environments, &with(hashes)).unwrap_err();
-    let told = "line 2 of the lock has hashes that do not match the files of six 1.16.0";
-    assert!(forged.to_string().contains(told), "{forged}");
+    let expected = "line 2 of the lock has hashes that do not match the files of six 1.16.0";
+    assert!(forged.to_string().contains(expected), "{forged}");
     let index = add(&environments, &with(format!("{lock}--index-url https://example.org\n")));
     assert!(index.unwrap_err().to_string().contains("is an option"));
     assert_eq!(world.names(), [""; 0]);
@@ -185,24 +185,24 @@ fn a_lock_that_is_not_whole_or_has_more_than_is_needed_is_refused() {
     assert!(refused(required, without_six).contains("`six` is not in the lock"));
     let more = format!("{lock}idna==3.10 --hash=sha256:00\n");
     let line = more.lines().count();
-    let told = refused(required, &more);
+    let message = refused(required, &more);
     assert!(
-        told.contains(&format!("line {line} of the lock has idna, which no package")),
-        "{told}"
+        message.contains(&format!("line {line} of the lock has idna, which no package")),
+        "{message}"
     );
     // A common manual form: a file that is its own lock.
-    let told = add(&environments, &order(without_six)).unwrap_err().to_string();
-    assert!(told.contains("`six` is not in the lock"), "{told}");
+    let message = add(&environments, &order(without_six)).unwrap_err().to_string();
+    assert!(message.contains("`six` is not in the lock"), "{message}");
 
     let hash = "--hash=sha256:00";
     let apart = format!(
         "requests==2.32.3 {hash}\nidna==2.0 {hash}\ncertifi==2024.8.30 {hash}\n\
                          urllib3==2.2.3 {hash}\ncharset-normalizer==3.3.2 {hash}\n"
     );
-    let told = refused("requests", &apart);
-    assert!(told.contains("line 2 (`idna==2.0`)"), "{told}");
-    let told = refused("attrs", &format!("attrs==21.1.0 {hash}\n"));
-    assert!(told.contains("this version was yanked"), "{told}");
+    let message = refused("requests", &apart);
+    assert!(message.contains("line 2 (`idna==2.0`)"), "{message}");
+    let message = refused("attrs", &format!("attrs==21.1.0 {hash}\n"));
+    assert!(message.contains("this version was yanked"), "{message}");
 
     let whole = BuildRequest { lock: Some(lock), ..order(required) };
     assert_eq!(add(&environments, &whole).unwrap().len(), 2);
@@ -336,8 +336,8 @@ fn nobody_can_hold_an_environment_from_inside() {
     let directory = world.ensure(&world::bare()).unwrap().directory.clone();
     let inside = fs::File::open(&directory).unwrap();
     inside.try_lock().unwrap();
-    let (told, built) = world.watch(&world::bare());
-    assert_eq!((told, built.unwrap().directory.clone()), (vec![], directory.clone()));
+    let (events, built) = world.watch(&world::bare());
+    assert_eq!((events, built.unwrap().directory.clone()), (vec![], directory.clone()));
     grow_old(&directory, 31 * DAY);
     assert_eq!(world.environments().remove_unused(SystemTime::now()).unwrap().len(), 1);
 }
@@ -361,7 +361,7 @@ fn what_no_environment_has_had_for_long_goes_from_the_caches() {
     let environments = world.environments();
     let cached = |what: &str| {
         let mut files = 0;
-        world::walk(&world.data.path().join("cache").join(what), &mut |path, found| {
+        world::visit_files(&world.data.path().join("cache").join(what), &mut |path, found| {
             let of_wheel =
                 what == "bytecode" || path.ancestors().any(|it| it.ends_with("archive-v0"));
             files += usize::from(found.is_file() && of_wheel);

@@ -85,9 +85,9 @@ impl World {
         &self,
         definition: &Definition,
     ) -> (Vec<Progress>, Result<EnvironmentLease, BuildError>) {
-        let mut told = Vec::new();
-        let ended = self.environments().ensure(definition, None, &mut |event| told.push(event));
-        (told, ended)
+        let mut events = Vec::new();
+        let ended = self.environments().ensure(definition, None, &mut |event| events.push(event));
+        (events, ended)
     }
 
     /// The visible and hidden names in the directory of environments, without the lock files.
@@ -139,7 +139,7 @@ fn fetched_uv() -> &'static Path {
 }
 
 /// All regular files and directories below, without following links.
-pub(crate) fn walk(directory: &Path, visit: &mut impl FnMut(&Path, fs::Metadata)) {
+pub(crate) fn visit_files(directory: &Path, visit: &mut impl FnMut(&Path, fs::Metadata)) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         let metadata = path.symlink_metadata().unwrap();
@@ -148,7 +148,7 @@ pub(crate) fn walk(directory: &Path, visit: &mut impl FnMut(&Path, fs::Metadata)
             visit(&path, metadata);
         }
         if is_directory {
-            walk(&path, visit);
+            visit_files(&path, visit);
         }
     }
 }

@@ -8,7 +8,7 @@ use rustix::thread::{Pid, gettid};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a reading may take.
+/// The time limits of a reading.
 #[derive(Debug, Clone, Copy)]
 struct ReadingBounds {
     /// Limit without the time that the reading thread waits for a core.

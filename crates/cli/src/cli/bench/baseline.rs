@@ -27,7 +27,7 @@ fn io_failure(what: &str, error: &std::io::Error) -> CliError {
     CliError::internal(format!("{what}: {error}"))
 }
 
-/// How long it takes to start an interpreter that does nothing.
+/// Returns the time it takes to start an interpreter that does nothing.
 pub(super) fn start_interpreter(outside: &UnsandboxedPython) -> Result<Duration, CliError> {
     let started = Instant::now();
     let status = Command::new(&outside.interpreter).args(["-c", "pass"]).status();

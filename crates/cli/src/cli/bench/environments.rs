@@ -122,7 +122,7 @@ fn build_warm(data: &Path, name: &str) -> Result<Figure, CliError> {
     })
 }
 
-/// How long uv alone takes for the same packages, in a new virtual environment.
+/// Returns the time that uv alone takes for the same packages, in a new virtual environment.
 fn uv_sync(uv: &Path, python: &Path, lock: &str, directory: &Path) -> Result<Duration, CliError> {
     let venv = directory.join("venv");
     let file: PathBuf = directory.join("plain.lock");

@@ -42,7 +42,7 @@ const DOWNLOAD_BYTES: usize = 1 << 30;
 const DOWNLOADS: usize = 3;
 const AT_ONCE: usize = 200;
 static TEXT: [u8; 64 * 1024] = filler_text();
-/// As long as a typical API key.
+/// A value as long as a typical API key.
 const KEY: &str = "sk-bench-Zm9yIG5vYm9keSBhdCBhbGwgYW5kIG5vdGhpbmc";
 /// The slowest machine downloads for less than this.
 const WALL_MS: u64 = 300_000;

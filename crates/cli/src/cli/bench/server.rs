@@ -161,7 +161,7 @@ impl Bench {
         Ok(figures)
     }
 
-    /// An execution in a live session, on either side.
+    /// An execution in an open session, on either side.
     async fn over_http(&mut self, served: &BenchServer) -> Result<Figure, CliError> {
         let outside = served.open_session(&json!({})).await?;
         let inside = self.pooled.open(self.new_session()).await?.id;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const HANDLER: &str = "handler.py";
 const SETTINGS: &str = "function.toml";
-/// More than the server accepts, so that the server reports the error.
+/// Maximum size of a file: more than the server accepts, so that the server reports the error.
 const FILES_MAX: usize = 1_000;
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Poll interval, short enough to show progress.

@@ -10,7 +10,7 @@ const ALLOW: SyscallVerdict = SyscallVerdict::Allow;
 const REFUSED: SyscallVerdict = SyscallVerdict::Errno(EPERM);
 const MISSING: SyscallVerdict = SyscallVerdict::Errno(ENOSYS);
 
-/// What the upper half of a register may hold when only the lower half is the argument.
+/// Values of the upper half of a register when only the lower half is the argument.
 const UPPER_HALVES: [u64; 4] = [0, 1 << 32, 0xdead_beef << 32, 0xffff_ffff << 32];
 
 /// Numbers past the newest call of any known Linux release.
