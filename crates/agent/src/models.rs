@@ -31,6 +31,7 @@ use url::Url;
 const SCRIPT_PREFIX: &str = "script:";
 /// The longest names in use have about eighty bytes.
 const NAME_BYTES_MAX: usize = 200;
+const PROVIDER_CHARS_MAX: usize = 40;
 
 /// Model settings of the operator.
 #[derive(Clone, Default)]
@@ -170,7 +171,7 @@ fn find_provider<'a, 'n>(
         ));
     };
     let Some(place) = places.get(provider) else {
-        let provider: String = provider.chars().take(NAME_BYTES_MAX).collect();
+        let provider: String = provider.chars().take(PROVIDER_CHARS_MAX).collect();
         return Err(unavailable_error(format!("model {excerpt:?}: unknown provider {provider:?}"))
             .hint(format!("use one of {known}")));
     };

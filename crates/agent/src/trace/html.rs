@@ -221,8 +221,8 @@ fn output_html(output: &RunOutput<'_>) -> String {
         RunOutput::Value { picture: Some(picture), .. } => figure(picture),
         RunOutput::Value { text, .. } => pre("value", text.unwrap_or_default()),
         RunOutput::Failed { name, message, traceback } => {
-            let message = format!("{name}: {message}");
-            pre("error", traceback.unwrap_or(&message))
+            let summary = format!("{name}: {message}");
+            pre("error", traceback.unwrap_or(&summary))
         }
     }
 }

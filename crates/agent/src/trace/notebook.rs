@@ -172,8 +172,8 @@ fn output(output: RunOutput<'_>, count: u32) -> Value {
             }
         }
         RunOutput::Failed { name, message, traceback } => {
-            let message = format!("{name}: {message}");
-            let lines: Vec<&str> = traceback.unwrap_or(&message).lines().collect();
+            let summary = format!("{name}: {message}");
+            let lines: Vec<&str> = traceback.unwrap_or(&summary).lines().collect();
             json!({"output_type": "error", "ename": name, "evalue": message, "traceback": lines})
         }
     }
