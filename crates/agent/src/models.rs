@@ -173,7 +173,7 @@ fn find_provider<'a, 'n>(
     let Some(place) = places.get(provider) else {
         let provider: String = provider.chars().take(PROVIDER_CHARS_MAX).collect();
         return Err(unavailable_error(format!("model {excerpt:?}: unknown provider {provider:?}"))
-            .hint(format!("use one of {known}")));
+            .hint(format!("use one of these providers: {known}")));
     };
     if !is_model_name(model) {
         return Err(unavailable_error(format!("invalid model name {excerpt:?}"))
