@@ -39,27 +39,27 @@ def main() -> NoReturn:
     guard.install(options.environment, processes=not options.no_processes, installs=not options.no_installs)
     if options.imports is not None:
         imports.install([name for name in options.imports.split(",") if name])
-    sandbox = session.Session(Channel(CHANNEL_FD))
+    runner = session.RunnerLoop(Channel(CHANNEL_FD))
     if options.warm_up:
-        sandbox.rehearse()
+        runner.warm_up()
     _settle_memory()
     _refuse_threads()
     _refuse_files(_open_files() - opened_before)
     library = _open(options)
     while _wait_for_request(library):
         if _fork(library) == 0:
-            session.serve(sandbox)
+            session.serve(runner)
     os._exit(0)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="zygote")
     parser.add_argument("--lib", required=True, help="the native library that applies the isolation layers")
-    parser.add_argument("--socket", type=int, required=True, help="descriptor on which sandboxes are asked for")
+    parser.add_argument("--socket", type=int, required=True, help="descriptor on which spawns are requested")
     parser.add_argument("--plan", type=int, required=True, help="descriptor of the isolation plan")
-    parser.add_argument("--environment", required=True, help="its name, for what is said about refusals")
-    parser.add_argument("--no-processes", action="store_true", help="tell code that it cannot start any")
-    parser.add_argument("--no-installs", action="store_true", help="tell code that it cannot install packages")
+    parser.add_argument("--environment", required=True, help="name of the environment, for error messages")
+    parser.add_argument("--no-processes", action="store_true", help="report to code that it cannot start processes")
+    parser.add_argument("--no-installs", action="store_true", help="report to code that it cannot install packages")
     parser.add_argument("--files-as-shared-memory", action="store_true", help="where the filter refuses mmap.mmap(-1, n)")
     parser.add_argument("--imports", metavar="NAMES", help="all that code may import besides the standard library")
     parser.add_argument("--preload", action="append", default=[], metavar="MODULE")

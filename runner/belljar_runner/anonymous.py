@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 _Plain = mmap.mmap
-_NOBODY = -1
+_NO_FILE = -1
 
 
 def install() -> None:
@@ -25,7 +25,7 @@ class _Counted(_Plain):
         try:
             return super().__new__(cls, fileno, length, flags, *rest, **named)
         except PermissionError:
-            if fileno != _NOBODY:
+            if fileno != _NO_FILE:
                 raise
         file = os.open("/tmp", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
         try:

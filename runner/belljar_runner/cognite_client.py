@@ -18,11 +18,11 @@ _environ = os.environ
 
 
 def install() -> None:
-    after_import("cognite.client", _teach)
-    after_import("cognite.client.data_classes.data_modeling.instances", _teach_instances)
+    after_import("cognite.client", _patch)
+    after_import("cognite.client.data_classes.data_modeling.instances", _patch_instances)
 
 
-def _teach(sdk: ModuleType) -> None:
+def _patch(sdk: ModuleType) -> None:
     # It would ask the package index for a newer version, in a thread, in each sandbox.
     sdk.global_config.disable_pypi_version_check = True
     # Before version 8 there was no async client.
@@ -41,13 +41,13 @@ def _config(sdk: ModuleType) -> Any:
 
     return sdk.ClientConfig(
         client_name="belljar",
-        project=_told("COGNITE_PROJECT"),
-        credentials=Token(lambda: _told("COGNITE_TOKEN")),
-        base_url=_told("COGNITE_BASE_URL"),
+        project=_required_variable("COGNITE_PROJECT"),
+        credentials=Token(lambda: _required_variable("COGNITE_TOKEN")),
+        base_url=_required_variable("COGNITE_BASE_URL"),
     )
 
 
-def _told(variable: str) -> str:
+def _required_variable(variable: str) -> str:
     return _environ.get(variable) or _not_configured()
 
 
@@ -55,11 +55,12 @@ def _not_configured() -> NoReturn:
     from cognite.client.exceptions import CogniteAuthError
 
     raise CogniteAuthError(
-        "Cognite is not configured for whoever calls this: they have no secret for the client `cognite`"
+        "Cognite is not configured: the caller has no secret for the client `cognite`; create one with "
+        "`belljar secret set NAME --client cognite --mine`"
     )
 
 
-def _teach_instances(instances: ModuleType) -> None:
+def _patch_instances(instances: ModuleType) -> None:
     if not hasattr(instances.Instance, "__getattr__"):
         instances.Instance.__getattr__ = _property_of
 

@@ -14,7 +14,7 @@ def run_exit_handlers() -> None:
         try:
             step()
         except BaseException as problem:
-            report.strip_kernel_frames(problem)
+            report.strip_runner_frames(problem)
             report.note(report.format_traceback(problem), end="")
 
 
@@ -24,6 +24,6 @@ def status_of(error: BaseException | None) -> int:
         return 0
     if isinstance(error, SystemExit):
         return report.exit_code(error)
-    report.strip_kernel_frames(error)
+    report.strip_runner_frames(error)
     report.note(report.format_traceback(error), end="")
     return 1

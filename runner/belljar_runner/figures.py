@@ -23,13 +23,13 @@ _UNSEEN = "_belljar_unseen"
 
 def install() -> None:
     """Call this before pyplot is first used: it asks its backend only once how figures are shown."""
-    after_import("matplotlib.backends.backend_agg", _teach)
+    after_import("matplotlib.backends.backend_agg", _patch)
 
 
-def _teach(backend_agg: ModuleType) -> None:
+def _patch(backend_agg: ModuleType) -> None:
     import belljar_mpl
 
-    belljar_mpl.teach(backend_agg)
+    belljar_mpl.patch(backend_agg)
 
 
 def is_figure(value: Any) -> bool:

@@ -136,10 +136,10 @@ def _refusal(kind: type[PermissionError], *words: str) -> Callable[..., NoReturn
 
 
 def _without_bootstrap(refuse: Callable[..., NoReturn]) -> Callable[[ModuleType], None]:
-    def teach(ensurepip: ModuleType) -> None:
+    def patch(ensurepip: ModuleType) -> None:
         ensurepip.bootstrap = ensurepip._bootstrap = refuse
 
-    return teach
+    return patch
 
 
 def _install_checks(refuse: Callable[..., NoReturn]) -> dict[str, Callable[..., None]]:

@@ -22,7 +22,7 @@ _QUIET = ("-q", "--quiet")
 _UPGRADE = ("-U", "--upgrade")
 
 
-def furnish(ask_host: Callable[[list[str]], dict[str, Any]]) -> None:
+def set_up(ask_host: Callable[[list[str]], dict[str, Any]]) -> None:
     """Makes `import belljar` work."""
     global ask
     ask = ask_host
@@ -39,10 +39,10 @@ def install(*requirements: str, quiet: bool = False) -> None:
     """
     for requirement in requirements:
         if not isinstance(requirement, str):
-            raise TypeError(f"a package is named by text, as in belljar.install(\"six\"), not by {requirement!r:.80}")
+            raise TypeError(f"package names must be strings, such as belljar.install(\"six\"); got {requirement!r:.80}")
     guard.check_installs()
     if ask is None:
-        raise guard.NotInstalled("packages are not installed from here", "install them in a cell, not in a process")
+        raise guard.NotInstalled("packages can be installed only by the main process of a session", "install them in a cell")
     answer = ask(list(requirements))
     if answer["op"] != "installed":
         kind = guard.Package if answer["denied"] else guard.NotInstalled
@@ -51,7 +51,7 @@ def install(*requirements: str, quiet: bool = False) -> None:
         sys.path.append(answer["path"])
     importlib.invalidate_caches()
     if not quiet:
-        _tell(answer["packages"])
+        _print_installed(answer["packages"])
 
 
 def pip(line: str) -> None:
@@ -62,13 +62,13 @@ def pip(line: str) -> None:
         if option.startswith("-") and option not in _QUIET + _UPGRADE:
             raise guard.NotInstalled(
                 f"the option {option} of pip cannot be used here",
-                "name packages of the index, such as %pip install six; only -q and -U may stand before them",
+                "use names of packages in the index, such as %pip install six; only -q and -U are supported",
             )
     install(*requirements, quiet=any(option in words for option in _QUIET))
 
 
-def _tell(packages: list[list[str]]) -> None:
+def _print_installed(packages: list[list[str]]) -> None:
     for name, version in packages:
         print(f"installed {name} {version}")
     if not packages:
-        print("nothing to install: all of it is there")
+        print("all requested packages are already installed")

@@ -5,7 +5,7 @@ Types are recognized by the names of their bases: no library is imported, and no
 
 from __future__ import annotations
 
-from .type_names import bases_of, has, home_of
+from .type_names import bases_of, has, qualified_name_of
 
 _TO_LIST = "call .tolist() on it"
 _ISO = "call .isoformat() on it"
@@ -64,7 +64,7 @@ _ANYTHING = "return a dict of the values that are needed"
 
 def fix_for(kind: type) -> str:
     for base in bases_of(kind):
-        module, name = home_of(base)
+        module, name = qualified_name_of(base)
         package = module.partition(".")[0]
         fix = _BY_PACKAGE.get(package) or _BY_TYPE.get((package, name))
         if fix is not None:

@@ -41,10 +41,10 @@ _OPENAI = _Provider("OpenAI", "OPENAI_API_KEY", "OPENAI_BASE_URL", _openai)
 _ANTHROPIC = _Provider("Anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", _anthropic)
 _GEMINI = _Provider("Gemini", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", _gemini)
 
-_made: dict[str, tuple[Any, Any]] = {}
+_clients: dict[str, tuple[Any, Any]] = {}
 
 
-def furnish() -> None:
+def set_up() -> None:
     builtins.openai_client = _Lazy(_OPENAI)
     builtins.anthropic_client = _Lazy(_ANTHROPIC)
     builtins.gemini_client = _Lazy(_GEMINI)
@@ -56,14 +56,14 @@ def _client(provider: _Provider) -> Any:
     key = _environ.get(provider.key)
     if not key:
         raise RuntimeError(f"{provider.name} is not configured for this deployment")
-    made_of = key, _environ.get(provider.address)
-    before, client = _made.get(provider.name, (None, None))
-    if before != made_of:
+    settings = key, _environ.get(provider.address)
+    before, client = _clients.get(provider.name, (None, None))
+    if before != settings:
         try:
             client = provider.make(key)
         except ImportError as missing:
             raise RuntimeError(f"{provider.name} is unavailable: Python SDK missing ({missing})") from missing
-        _made[provider.name] = made_of, client
+        _clients[provider.name] = settings, client
     return client
 
 
@@ -119,7 +119,7 @@ class _Clients:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"client has openai, anthropic and gemini, and no {name}; a client of your own has to be made first"
+            f"client has no attribute {name!r}; use openai, anthropic or gemini, or create your own client"
         )
 
     def __repr__(self) -> str:

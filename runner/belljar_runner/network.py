@@ -21,27 +21,27 @@ from typing import Any
 from .after_import import after_import
 
 # The host serves the proxy here, or nothing listens.
-outlet = ("127.0.0.1", 3128)
+proxy_address = ("127.0.0.1", 3128)
 
 # Called for attempts that no proxy sees.
-told: Callable[[str], None] | None = None
+on_refused: Callable[[str], None] | None = None
 
 # The proxy times out sooner. For non-blocking sockets, which must wait here nevertheless.
-_PATIENCE_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 # The proxy is on the same machine, and accepts or refuses at once.
 _PROBE_SECONDS = 1.0
-_ANSWER_BYTES_MAX = 16 * 1024
+_RESPONSE_BYTES_MAX = 16 * 1024
 # 198.18.0.0/15 is reserved for benchmarks (RFC 2544): no host has these addresses.
-_FIRST_STAND_IN = int.from_bytes(socket.inet_aton("198.18.0.1"), "big")
+_FIRST_PLACEHOLDER = int.from_bytes(socket.inet_aton("198.18.0.1"), "big")
 # A process with more names than this forgets the oldest.
 _NAMES_MAX = 65_536
 
 _NOT_ALLOWED = "network access is not allowed: "
 _NOT_OPENED = (
-    "{} is not allowed by any integration of this session; add one that allows it to integrations, or to "
-    "external_access_integrations in the specification of an agent"
+    "{} is not allowed by any integration of this session; list one that allows this host in `integrations`, or in "
+    "`external_access_integrations` of the agent"
 )
-_NO_DATAGRAMS = "only TCP connections leave a sandbox, no datagrams (UDP) to {}"
+_NO_DATAGRAMS = "UDP is not supported: datagram to {}; use TCP"
 # The proxy's wording.
 _DENIED, _UNRESOLVED = "network.denied: ", "cannot be resolved"
 
@@ -127,43 +127,43 @@ def _speaks_of_denial(error: BaseException) -> bool:
 def getaddrinfo(
     host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
 ) -> list[tuple[Any, ...]]:
-    name = _far_name(host)
+    name = _remote_name(host)
     if name is None or flags & socket.AI_NUMERICHOST:
         return _getaddrinfo(host, port, family, type, proto, flags)
-    _check_outlet(name if port is None else f"{name}:{_text(port)}")
-    stand_in = _stand_in(name)
+    _check_proxy(name if port is None else f"{name}:{_text(port)}")
+    placeholder = _placeholder_address(name)
     if family == socket.AF_INET6:
-        stand_in = f"::ffff:{stand_in}"
-    return _getaddrinfo(stand_in, port, family, type, proto, flags & ~socket.AI_ADDRCONFIG)
+        placeholder = f"::ffff:{placeholder}"
+    return _getaddrinfo(placeholder, port, family, type, proto, flags & ~socket.AI_ADDRCONFIG)
 
 
 def gethostbyname(hostname: str, /) -> str:
-    name = _far_name(hostname)
+    name = _remote_name(hostname)
     if name is None:
         return _gethostbyname(hostname)
-    _check_outlet(name)
-    return _stand_in(name)
+    _check_proxy(name)
+    return _placeholder_address(name)
 
 
 def gethostbyname_ex(hostname: str, /) -> tuple[str, list[str], list[str]]:
-    if _far_name(hostname) is None:
+    if _remote_name(hostname) is None:
         return _gethostbyname_ex(hostname)
     return hostname, [], [gethostbyname(hostname)]
 
 
 def connect(self: socket.socket, address: Any, /) -> None:
-    place = _far_place(self, address)
-    if place is None:
+    destination = _remote_destination(self, address)
+    if destination is None:
         return _connect(self, address)
-    _tunnel(self, place)
+    _tunnel(self, destination)
 
 
 def connect_ex(self: socket.socket, address: Any, /) -> int:
     try:
-        place = _far_place(self, address)
-        if place is None:
+        destination = _remote_destination(self, address)
+        if destination is None:
             return _connect_ex(self, address)
-        _tunnel(self, place)
+        _tunnel(self, destination)
     except socket.gaierror:
         raise
     except OSError as error:
@@ -173,119 +173,119 @@ def connect_ex(self: socket.socket, address: Any, /) -> int:
 
 def sendto(self: socket.socket, *args: Any) -> int:
     if len(args) > 1:
-        _far_place(self, args[-1])
+        _remote_destination(self, args[-1])
     return _sendto(self, *args)
 
 
 def sendmsg(self: socket.socket, *args: Any) -> int:
     if len(args) > 3:
-        _far_place(self, args[3])
+        _remote_destination(self, args[3])
     return _sendmsg(self, *args)
 
 
 async def sock_connect(self: BaseSelectorEventLoop, sock: socket.socket, address: Any) -> None:
     """Like `connect`, without blocking the other tasks of the loop."""
-    place = _far_place(sock, address)
-    if place is None:
+    destination = _remote_destination(sock, address)
+    if destination is None:
         return await _sock_connect(self, sock, address)
     try:
-        await _sock_connect(self, sock, _outlet_for(sock))
+        await _sock_connect(self, sock, _proxy_address_for(sock))
     except ConnectionRefusedError:
-        raise _refusal(Denied, place) from None
-    answer = bytearray()
+        raise _refusal(Denied, destination) from None
+    response = bytearray()
     try:
-        await self.sock_sendall(sock, _question(place))
-        while _takes(answer, await self.sock_recv(sock, 1)):
+        await self.sock_sendall(sock, _connect_request(destination))
+        while _is_incomplete(response, await self.sock_recv(sock, 1)):
             pass
-        _judge(answer, place)
+        _check_response(response, destination)
     except BaseException:
-        _hang_up(sock)
+        _shut_down(sock)
         raise
 
 
-def _tunnel(sock: socket.socket, place: str) -> None:
+def _tunnel(sock: socket.socket, destination: str) -> None:
     timeout = _gettimeout(sock)
-    patience = _PATIENCE_SECONDS if timeout == 0 else timeout
-    until = None if patience is None else monotonic() + patience
-    _settimeout(sock, patience)
+    limit = _TIMEOUT_SECONDS if timeout == 0 else timeout
+    deadline = None if limit is None else monotonic() + limit
+    _settimeout(sock, limit)
     try:
         try:
-            _connect(sock, _outlet_for(sock))
+            _connect(sock, _proxy_address_for(sock))
         except ConnectionRefusedError:
-            raise _refusal(Denied, place) from None
+            raise _refusal(Denied, destination) from None
         try:
-            _ask(sock, place, until)
+            _request_connection(sock, destination, deadline)
         except BaseException:
-            _hang_up(sock)
+            _shut_down(sock)
             raise
     finally:
         _settimeout(sock, timeout)
 
 
-def _ask(sock: socket.socket, place: str, until: float | None) -> None:
-    _sendall(sock, _question(place))
-    answer = bytearray()
+def _request_connection(sock: socket.socket, destination: str, deadline: float | None) -> None:
+    _sendall(sock, _connect_request(destination))
+    response = bytearray()
     # Byte by byte: what follows the response belongs to the code that requested the connection.
-    while _takes(answer, _recv(sock, 1)):
-        if until is not None:
-            _settimeout(sock, max(until - monotonic(), 0.001))
-    _judge(answer, place)
+    while _is_incomplete(response, _recv(sock, 1)):
+        if deadline is not None:
+            _settimeout(sock, max(deadline - monotonic(), 0.001))
+    _check_response(response, destination)
 
 
-def _question(place: str) -> bytes:
-    return f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n".encode("ascii")
+def _connect_request(destination: str) -> bytes:
+    return f"CONNECT {destination} HTTP/1.1\r\nHost: {destination}\r\n\r\n".encode("ascii")
 
 
-def _takes(answer: bytearray, part: bytes) -> bool:
+def _is_incomplete(response: bytearray, part: bytes) -> bool:
     """Whether more of the response is to come."""
-    answer += part
-    return part != b"" and len(answer) < _ANSWER_BYTES_MAX and not answer.endswith(b"\r\n\r\n")
+    response += part
+    return part != b"" and len(response) < _RESPONSE_BYTES_MAX and not response.endswith(b"\r\n\r\n")
 
 
-def _judge(answer: bytearray, place: str) -> None:
-    status, _, reason = answer.partition(b"\r\n")[0].decode("latin-1").partition(" ")[2].partition(" ")
+def _check_response(response: bytearray, destination: str) -> None:
+    status, _, reason = response.partition(b"\r\n")[0].decode("latin-1").partition(" ")[2].partition(" ")
     if status.startswith("2"):
         return
     if status == "403":
-        raise Denied(reason.removeprefix(_DENIED) or _NOT_OPENED.format(place))
+        raise Denied(reason.removeprefix(_DENIED) or _NOT_OPENED.format(destination))
     if reason.endswith(_UNRESOLVED):
         raise socket.gaierror(socket.EAI_NONAME, reason)
     if status == "504":
         raise TimeoutError(errno.ETIMEDOUT, reason)
-    raise ConnectionRefusedError(errno.ECONNREFUSED, reason or f"{place}: the outlet of this sandbox has hung up")
+    raise ConnectionRefusedError(errno.ECONNREFUSED, reason or f"{destination}: the egress proxy closed the connection")
 
 
-def _hang_up(sock: socket.socket) -> None:
+def _shut_down(sock: socket.socket) -> None:
     try:
         _shutdown(sock, socket.SHUT_RDWR)
     except OSError:
         pass  # it is over already
 
 
-def _outlet_for(sock: socket.socket) -> tuple[str, int]:
-    host, port = outlet
+def _proxy_address_for(sock: socket.socket) -> tuple[str, int]:
+    host, port = proxy_address
     return (f"::ffff:{host}" if _family(sock) == socket.AF_INET6 else host), port
 
 
-def _check_outlet(place: str) -> None:
+def _check_proxy(destination: str) -> None:
     """Checked each time: the host opens and closes the proxy at any time."""
     probe = _Plain(socket.AF_INET, socket.SOCK_STREAM)
     try:
         _settimeout(probe, _PROBE_SECONDS)
-        if _connect_ex(probe, outlet) != 0:
-            raise _refusal(NameDenied, place)
+        if _connect_ex(probe, proxy_address) != 0:
+            raise _refusal(NameDenied, destination)
     finally:
         probe.close()
 
 
-def _refusal(error: type[OSError], place: str, why: str = _NOT_OPENED) -> OSError:
+def _refusal(error: type[OSError], destination: str, why: str = _NOT_OPENED) -> OSError:
     """Reports the refusal to the host, which logs it, and returns the error for the code."""
-    if told is not None:
-        told(place)
-    return error(why.format(place))
+    if on_refused is not None:
+        on_refused(destination)
+    return error(why.format(destination))
 
 
-def _far_place(sock: socket.socket, address: Any) -> str | None:
+def _remote_destination(sock: socket.socket, address: Any) -> str | None:
     """Host and port outside of the sandbox, or None if Python should proceed as usual, even into an error."""
     if _family(sock) not in _INTERNET or not isinstance(address, tuple) or len(address) < 2:
         return None
@@ -293,16 +293,16 @@ def _far_place(sock: socket.socket, address: Any) -> str | None:
     if not isinstance(host, str) or not isinstance(port, int) or not 0 <= port < 65_536:
         return None
     packed = _packed(host)
-    far = _far_name(host) if packed is None else _far_address(packed)
-    if far is None:
+    remote = _remote_name(host) if packed is None else _remote_ip(packed)
+    if remote is None:
         return None
-    place = f"[{far}]:{port}" if ":" in far else f"{far}:{port}"
+    destination = f"[{remote}]:{port}" if ":" in remote else f"{remote}:{port}"
     if _kind(sock) != socket.SOCK_STREAM:
-        raise _refusal(Denied, place, _NO_DATAGRAMS)
-    return place
+        raise _refusal(Denied, destination, _NO_DATAGRAMS)
+    return destination
 
 
-def _far_name(host: Any) -> str | None:
+def _remote_name(host: Any) -> str | None:
     """The ASCII name of a host outside; None for addresses and invalid names."""
     host = _text(host)
     if not isinstance(host, str) or _packed(host) is not None:
@@ -316,7 +316,7 @@ def _far_name(host: Any) -> str | None:
     return name
 
 
-def _far_address(packed: bytes) -> str | None:
+def _remote_ip(packed: bytes) -> str | None:
     """What an address stands for, or is; None for the sandbox's own."""
     if len(packed) == 16:
         if packed[:12] != b"\0" * 10 + b"\xff\xff":
@@ -325,7 +325,7 @@ def _far_address(packed: bytes) -> str | None:
         packed = packed[12:]
     if packed[0] == 127 or packed == b"\0" * 4:
         return None
-    return _names.get(int.from_bytes(packed, "big") - _FIRST_STAND_IN) or socket.inet_ntoa(packed)
+    return _names.get(int.from_bytes(packed, "big") - _FIRST_PLACEHOLDER) or socket.inet_ntoa(packed)
 
 
 def _packed(host: str) -> bytes | None:
@@ -341,14 +341,14 @@ def _text(host: Any) -> Any:
     return host.decode("latin-1") if isinstance(host, (bytes, bytearray)) else host
 
 
-def _stand_in(name: str) -> str:
+def _placeholder_address(name: str) -> str:
     """The placeholder address of a name in this process. No lock: one could be held during a fork."""
     number = _numbers.get(name)
     if number is None or _names.get(number) != name:
         number = next(_next_number) % _NAMES_MAX
         _numbers.pop(_names.get(number, ""), None)
         _names[number], _numbers[name] = name, number
-    return socket.inet_ntoa((_FIRST_STAND_IN + number).to_bytes(4, "big"))
+    return socket.inet_ntoa((_FIRST_PLACEHOLDER + number).to_bytes(4, "big"))
 
 
 def _without_proxy_of_plain_http(request: ModuleType) -> None:
@@ -358,7 +358,7 @@ def _without_proxy_of_plain_http(request: ModuleType) -> None:
     of_variables = request.getproxies_environment
 
     def getproxies_environment() -> dict[str, str]:
-        own = "http://{}:{}".format(*outlet)
+        own = "http://{}:{}".format(*proxy_address)
         found = of_variables()
         return {kind: proxy for kind, proxy in found.items() if proxy != own or kind not in ("http", "all")}
 
@@ -374,21 +374,21 @@ def _with_status_and_reason(exceptions: ModuleType) -> None:
     """websockets would report the status of a refusal without its reason."""
     refused = getattr(exceptions, "InvalidProxyStatus", None)
     if refused is not None:
-        tell = refused.__str__
-        refused.__str__ = lambda self: f"{tell(self)} {self.response.reason_phrase}"
+        describe = refused.__str__
+        refused.__str__ = lambda self: f"{describe(self)} {self.response.reason_phrase}"
 
 
 def _with_reason(exceptions: ModuleType) -> None:
     """boto3 would report who refused, or what was unreachable, without the reason, which it has."""
     for refused in (exceptions.ProxyConnectionError, exceptions.EndpointConnectionError):
-        _tell_reason(refused)
+        _add_reason(refused)
 
 
-def _tell_reason(refused: Any) -> None:
-    tell = refused.__str__
+def _add_reason(refused: Any) -> None:
+    describe = refused.__str__
 
     def __str__(self: Any) -> str:
         reason = self.kwargs.get("error")
-        return tell(self) if reason is None else f"{tell(self)}: {reason}"
+        return describe(self) if reason is None else f"{describe(self)}: {reason}"
 
     refused.__str__ = __str__

@@ -13,10 +13,10 @@ from .after_import import after_import
 
 
 def install() -> None:
-    after_import("plotly.io._renderers", _teach)
+    after_import("plotly.io._renderers", _patch)
 
 
-def _teach(renderers: ModuleType) -> None:
+def _patch(renderers: ModuleType) -> None:
     renderers.ipython_display = SimpleNamespace(display=lambda data, raw: builtins.display(data, raw=raw))
     renderers.nbformat = SimpleNamespace(__version__="5.0")  # only its age is asked for
     renderers.renderers.default = "plotly_mimetype"

@@ -17,7 +17,7 @@ _TRACEBACK_CHARS = 64 * 1024
 # An endless recursion under a raised limit leaves a million frames; only the two ends matter.
 _FRAMES_AT_EACH_END = 500
 
-_KERNEL = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_RUNNER_PREFIX = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Where a traceback names an exception, alone or in a group; Python leaves out only the module `__main__`.
 _leave_out_tool_module = re.compile(rf"^((?: *\| )?){TOOL_MODULE}\.", re.MULTILINE).sub
 
@@ -64,7 +64,7 @@ def text_of(value: Any) -> str:
         return f"<{type_names.type_name(type(value))} object whose repr failed: {explain(problem)}>"
 
 
-def strip_kernel_frames(error: BaseException) -> None:
+def strip_runner_frames(error: BaseException) -> None:
     """Removes the runner's frames from an exception and from all that are chained or grouped with it."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
@@ -82,7 +82,7 @@ def strip_kernel_frames(error: BaseException) -> None:
 def _of_user(trace: TracebackType | None) -> TracebackType | None:
     users = []
     while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(_KERNEL):
+        if not trace.tb_frame.f_code.co_filename.startswith(_RUNNER_PREFIX):
             users.append(trace)
         trace = trace.tb_next
     if len(users) > 2 * _FRAMES_AT_EACH_END:

@@ -76,7 +76,7 @@ def frame(data: dict[str, Any], limit: int, *, main: bool) -> bytes:
         largest = max(forms, key=lambda mime: len(forms[mime]))
         dropped[largest] = len(forms.pop(largest))
     if dropped and "text/plain" not in forms:
-        forms["text/plain"] = utf8(encode(_apology(dropped, limit)))
+        forms["text/plain"] = utf8(encode(_too_large_note(dropped, limit)))
     body = b",".join(utf8(encode(mime)) + b":" + form for mime, form in forms.items())
     tail = b',"dropped":' + utf8(encode(dropped)) if dropped else b""
     return b'{"ev":"result","data":{%b},"main":%b%b}' % (body, b"true" if main else b"false", tail)
@@ -102,6 +102,6 @@ def _encoded(mime: str, form: Any) -> bytes:
         return b""
 
 
-def _apology(dropped: dict[str, int], limit: int) -> str:
+def _too_large_note(dropped: dict[str, int], limit: int) -> str:
     sizes = ", ".join(f"{mime} has {size} bytes" for mime, size in dropped.items())
     return f"<result too large to show: {sizes}, the limit is {limit}; write it to a file or show a part of it>"

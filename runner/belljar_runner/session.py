@@ -41,32 +41,32 @@ _RESULTS_MAX = 512
 _RESULTS_BYTES_MAX = 32 * 1024 * 1024
 _REFUSALS_MAX = 1000
 
-_REHEARSAL = "<warm-up>"
-_REHEARSALS = 20
-# They use the whole path of a cell and of a tool, print nothing and define no name.
-_CELL_OF_NOTHING = {
-    "code": "print(end='')", "name": _REHEARSAL, "show_last": True, "value_limit": MAX_DATA_BYTES
+_WARM_UP_NAME = "<warm-up>"
+_WARM_UP_RUNS = 20
+# The warm-up requests use the whole path of a cell and of a tool, print nothing and define no name.
+_WARM_UP_CELL = {
+    "code": "print(end='')", "name": _WARM_UP_NAME, "show_last": True, "value_limit": MAX_DATA_BYTES
 }
-_CALL_OF_NOTHING = {
-    "code": "def run(nothing): print(end='')", "name": _REHEARSAL, "function": "run", "keywords": {"nothing": None},
+_WARM_UP_CALL = {
+    "code": "def run(nothing): print(end='')", "name": _WARM_UP_NAME, "function": "run", "keywords": {"nothing": None},
     "value_limit": MAX_DATA_BYTES,
 }
 
 _exit = os._exit
 
 
-def serve(session: Session) -> NoReturn:
+def serve(runner: RunnerLoop) -> NoReturn:
     """The life of a sandbox, from the fork to the end of its channel."""
     try:
         reseeded = reseed()
     except BaseException as problem:
-        _exit_with(RESEED_FAILED, f"reseeding failed, this sandbox must not serve: {problem!r}")
+        _exit_with(RESEED_FAILED, f"reseeding the random generators failed; the sandbox ends: {problem!r}")
     try:
-        session.begin()
-        session.channel.send(utf8(encode({"ev": "ready", "reseeded": reseeded})))
-        session.loop()
+        runner.begin()
+        runner.channel.send(utf8(encode({"ev": "ready", "reseeded": reseeded})))
+        runner.loop()
     except BaseException as problem:
-        _exit_with(CHANNEL_LOST, f"the runner cannot go on: {problem!r}")
+        _exit_with(CHANNEL_LOST, f"the runner failed: {problem!r}")
     _exit(0)
 
 
@@ -77,8 +77,8 @@ def _exit_with(status: int, message: str) -> NoReturn:
         _exit(status)
 
 
-class Session:
-    """Created in the zygote, where it costs nothing: a sandbox only begins it.
+class RunnerLoop:
+    """The loop that answers requests, for one-shot code and for sessions. Created in the zygote; a sandbox begins it.
 
     Its descriptors have the same numbers on both sides of the fork, but refer to different files.
     """
@@ -92,27 +92,27 @@ class Session:
         self._result_limit = MAX_FRAME_BYTES
         self._recursion_limit = 0
         self._results = self._results_bytes = self._unsent = self._refusals = 0
-        surroundings.furnish(self.display)
+        surroundings.set_up(self.display)
         figures.emit = self.display
-        installing.furnish(self._ask_for_packages)
-        network.told = self._tell_refusal
-        model_clients.furnish()
+        installing.set_up(self._request_install)
+        network.on_refused = self._report_refusal
+        model_clients.set_up()
         cognite_client.install()
         plotly_show.install()
 
-    def rehearse(self) -> None:
-        """In the zygote: runs often enough for the interpreter to specialise its code, so that no sandbox writes to
-        those pages.
+    def warm_up(self) -> None:
+        """In the zygote: runs the warm-up cell so often that CPython has specialized the bytecode of the runner. A
+        sandbox then does not write to those pages.
         """
         signals.install()
-        for _ in range(_REHEARSALS):
+        for _ in range(_WARM_UP_RUNS):
             self._answer({"op": "warm"})
 
     def begin(self) -> None:
         """Steps that only the serving process can do."""
-        self.streams.keep_spares()
-        surroundings.bring_font_list()
-        os.register_at_fork(after_in_child=self._become_users_child)
+        self.streams.keep_duplicates()
+        surroundings.copy_font_list()
+        os.register_at_fork(after_in_child=self._detach_from_host)
         signals.install()
 
     def loop(self) -> None:
@@ -127,7 +127,7 @@ class Session:
                 return
 
     def _answer(self, request: dict[str, Any]) -> bytes:
-        self.streams.mend()
+        self.streams.restore()
         self._give_recursion_limit()
         try:
             try:
@@ -141,7 +141,7 @@ class Session:
             signals.ignore()
             self._take_recursion_limit()
             if self._forked:
-                self._leave(stray)
+                self._exit_child(stray)
             self.streams.flush()
             return self._failure(stray)
         return answer
@@ -154,7 +154,7 @@ class Session:
             cell = self._compile(source, name, show_last=show_last, script="argv" in request)
         except BaseException as error:
             return self._not_compiled(error)
-        surroundings.tell(request.get("variables", {}))
+        surroundings.set_variables(request.get("variables", {}))
         answer = request.get("answer")
         before = self.interpreter.namespace.get(answer, NO_VALUE)
         value, error = self._execute(self._run_cell, cell, request.get("argv"), request.get("directory"))
@@ -214,16 +214,16 @@ class Session:
             error = problem
         self._take_recursion_limit()
         if self._forked:
-            self._leave(error)
+            self._exit_child(error)
         return value, error
 
     def _not_compiled(self, error: BaseException) -> bytes:
         self._take_recursion_limit()
-        report.strip_kernel_frames(error)
+        report.strip_runner_frames(error)
         return _failed(report.describe(error, syntax=isinstance(error, (SyntaxError, ValueError))))
 
     def _failure(self, error: BaseException, describe: Callable[..., dict[str, Any]] = report.describe) -> bytes:
-        report.strip_kernel_frames(error)
+        report.strip_runner_frames(error)
         if isinstance(error, SystemExit):
             return b'{"ev":"done","error":null,"exit_code":%d}' % report.exit_code(error)
         report.call_users_hook(error)
@@ -255,9 +255,9 @@ class Session:
         frame = results.frame(data, self._result_limit, main=main)
         self._results += 1
         self._results_bytes += len(frame)
-        signals.undisturbed(self.channel.send, frame)
+        signals.uninterrupted(self.channel.send, frame)
 
-    def _ask_for_packages(self, requirements: list[str]) -> dict[str, Any]:
+    def _request_install(self, requirements: list[str]) -> dict[str, Any]:
         """Asks the host and waits. An interrupt during the wait is delivered after the response, which then comes at
         once: otherwise the response would be taken for the next request.
         """
@@ -271,22 +271,22 @@ class Session:
             self.channel.send(frame)
             answers.append(self.channel.receive())
 
-        signals.undisturbed(ask, question)
+        signals.uninterrupted(ask, question)
         if answers[0] is None:
             raise EOFError("the channel is closed")
         return answers[0]
 
-    def _tell_refusal(self, place: str) -> None:
+    def _report_refusal(self, place: str) -> None:
         self._refusals += 1
         if self._refusals <= _REFUSALS_MAX:
-            signals.undisturbed(self.channel.send, utf8(encode({"ev": "refused", "place": place})))
+            signals.uninterrupted(self.channel.send, utf8(encode({"ev": "refused", "place": place})))
 
     def _warm(self, request: dict[str, Any]) -> bytes:
         """Touches every page that a first cell or call will need, and leaves no other effect."""
-        rehearse()
-        self._run(_CELL_OF_NOTHING)
-        self._call(_CALL_OF_NOTHING)
-        forget_source(_REHEARSAL)
+        warm_up_cell()
+        self._run(_WARM_UP_CELL)
+        self._call(_WARM_UP_CALL)
+        forget_source(_WARM_UP_NAME)
         surroundings.forget_tool()
         self.streams.touch()
         return _DONE
@@ -295,15 +295,15 @@ class Session:
         ending.run_exit_handlers()
         return _DONE
 
-    def _become_users_child(self) -> None:
+    def _detach_from_host(self) -> None:
         if not self._forked:
             self._forked = True
             figures.emit = None
             installing.ask = None
-            network.told = None
+            network.on_refused = None
             os.close(self.channel.fd)
 
-    def _leave(self, error: BaseException | None) -> NoReturn:
+    def _exit_child(self, error: BaseException | None) -> NoReturn:
         status = 1
         try:
             status = ending.status_of(error)
@@ -324,12 +324,12 @@ class Session:
             self._recursion_limit = 0
 
 
-_OPERATIONS = {"run": Session._run, "call": Session._call, "warm": Session._warm, "finish": Session._finish}
+_OPERATIONS = {"run": RunnerLoop._run, "call": RunnerLoop._call, "warm": RunnerLoop._warm, "finish": RunnerLoop._finish}
 
 
-def rehearse() -> None:
+def warm_up_cell() -> None:
     interpreter = Interpreter({"__name__": "__main__", "__builtins__": builtins})
-    cell = interpreter.compile("print(end='')\nx = 1\nx", _REHEARSAL, show_last=True)
+    cell = interpreter.compile("print(end='')\nx = 1\nx", _WARM_UP_NAME, show_last=True)
     value = interpreter.run(cell)
     results.frame(results.bundle(value), MAX_FRAME_BYTES, main=True)
     _succeeded([value, {"a": 1.5}], MAX_FRAME_BYTES)

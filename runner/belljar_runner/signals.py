@@ -57,7 +57,7 @@ def ignore() -> None:
     pthread_sigmask(SIG_SETMASK, _TIMERS)
 
 
-def undisturbed(action: Callable[[_Argument], None], argument: _Argument) -> None:
+def uninterrupted(action: Callable[[_Argument], None], argument: _Argument) -> None:
     """Does something that must not be interrupted; a signal during it is delivered right after it."""
     if get_ident() != main_thread().ident:
         return action(argument)  # Python runs signal handlers in the main thread only

@@ -31,7 +31,7 @@ _flush_c_streams = _libc.fflush
 _LINE_BUFFERED = 1
 
 
-class _Turn:
+class _LastWriter:
     """The stream that was written last."""
 
     def __init__(self) -> None:
@@ -63,25 +63,25 @@ class _Stream(io.BufferedWriter):
     with text that it does not know to be written, and it would write that again.
     """
 
-    def __init__(self, fd: int, name: str, turn: _Turn) -> None:
+    def __init__(self, fd: int, name: str, last_writer: _LastWriter) -> None:
         # Closing sys.stdout leaves descriptor 1 open, as it does in plain Python.
         raw = io.FileIO(fd, "w", closefd=False)
         raw.name = name
         super().__init__(raw)
         self.descriptor = fd
-        self._turn = turn
+        self._last_writer = last_writer
         self._holds = False
 
     def write(self, data: bytes) -> int:
-        if self._turn.writer is not self:
-            self._turn.pass_to(self)
+        if self._last_writer.writer is not self:
+            self._last_writer.pass_to(self)
         self._holds = True
         return _write(self, data)
 
     def flush(self) -> None:
         if self._holds:
-            if self._turn.writer is not self:
-                self._turn.pass_to(self)
+            if self._last_writer.writer is not self:
+                self._last_writer.pass_to(self)
             self._holds = False
         _flush(self)
 
@@ -90,7 +90,7 @@ class Streams:
     """Owns `sys.stdin`, `sys.stdout` and `sys.stderr`, and restores them when a cell has broken them."""
 
     def __init__(self) -> None:
-        self._turn = _Turn()
+        self._last_writer = _LastWriter()
         self._spares: dict[int, int] = {}
         sys.stdin = sys.__stdin__ = self._open_stdin()
         sys.stdout = sys.__stdout__ = self._open_stdout()
@@ -98,7 +98,7 @@ class Streams:
         for name in ("stdout", "stderr"):
             _libc.setvbuf(ctypes.c_void_p.in_dll(_libc, name), None, _LINE_BUFFERED, 0)
 
-    def keep_spares(self) -> None:
+    def keep_duplicates(self) -> None:
         """Keeps duplicates, so that a cell which closes one of the three descriptors does not silence later cells."""
         self._spares = {fd: fcntl(fd, F_DUPFD_CLOEXEC, _SPARES_FROM) for fd in (0, 1, 2)}
 
@@ -114,7 +114,7 @@ class Streams:
         return self._open_writer(2, "<stderr>", "backslashreplace")
 
     def _open_writer(self, fd: int, name: str, errors: str) -> io.TextIOWrapper:
-        binary = _Stream(fd, name, self._turn)
+        binary = _Stream(fd, name, self._last_writer)
         stream = io.TextIOWrapper(binary, "utf-8", errors, "\n", line_buffering=True)
         stream.mode = "w"
         return stream
@@ -124,9 +124,9 @@ class Streams:
         for stream in (sys.stderr, sys.stdout):
             stream.buffer.raw.write(b"")
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Before a cell: reopens a stream that the last one closed; a redirected one stays redirected."""
-        self._turn.host_reads = True
+        self._last_writer.host_reads = True
         if not _usable("stdout"):
             sys.stdout = sys.__stdout__ = self._open_stdout()
         if not _usable("stderr"):
@@ -145,7 +145,7 @@ class Streams:
             try:
                 getattr(sys, name).flush()
             except Exception:
-                pass  # deleted, closed, or an object of the user's that cannot: `mend` sees to it
+                pass  # deleted, closed, or an object of the user's that cannot: `restore` sees to it
         _flush_c_streams(None)
 
 

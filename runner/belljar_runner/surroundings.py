@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib.machinery import BuiltinImporter
 from types import ModuleType
 
-from .signals import undisturbed
+from .signals import uninterrupted
 
 if sys.version_info >= (3, 14):
     from multiprocessing import context as _processes
@@ -19,7 +19,7 @@ TOOL_MODULE = "belljar_tool"
 
 _builtin_input = builtins.input
 _environ = os.environ
-_told: dict[str, str] = {}
+_variables: dict[str, str] = {}
 # Written when the environment was built; matplotlib takes it only from a directory that it can write to.
 _FONT_LIST = "/opt/env/etc/matplotlib"
 _FONT_LIST_PLACE = os.path.expanduser("~/.cache/matplotlib")
@@ -59,7 +59,7 @@ def forget_tool() -> None:
     sys.modules.pop(TOOL_MODULE, None)
 
 
-def furnish(display: Callable[..., None]) -> None:
+def set_up(display: Callable[..., None]) -> None:
     sys.argv = [""]
     sys.orig_argv = [sys.executable]
     # Modules that the user writes into the working directory can be imported, wherever that moves.
@@ -69,7 +69,7 @@ def furnish(display: Callable[..., None]) -> None:
     _fork_by_default()
 
 
-def bring_font_list() -> None:
+def copy_font_list() -> None:
     """Puts the environment's font list where matplotlib looks for it; otherwise matplotlib would build its own."""
     if "matplotlib" in sys.modules or not os.path.isdir(_FONT_LIST):
         return
@@ -115,15 +115,15 @@ def as_script(main: ModuleType, argv: list[str], directory: str | None) -> Itera
             sys.path.remove(inserted)
 
 
-def tell(variables: dict[str, str]) -> None:
+def set_variables(variables: dict[str, str]) -> None:
     """Sets environment variables until the next call. Setting the same ones again costs nothing."""
-    global _told
-    if variables == _told:
+    global _variables
+    if variables == _variables:
         return
-    for name in _told.keys() - variables.keys():
+    for name in _variables.keys() - variables.keys():
         _environ.pop(name, None)
     _environ.update(variables)
-    _told = variables
+    _variables = variables
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def with_variables(variables: dict[str, str]) -> Iterator[None]:
         _environ.update(variables)
         yield
     finally:
-        undisturbed(_put_back, before)
+        uninterrupted(_put_back, before)
 
 
 def _put_back(variables: dict[str, str | None]) -> None:

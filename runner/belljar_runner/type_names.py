@@ -21,7 +21,7 @@ def has(kind: type, attribute: str) -> bool:
     return any(attribute in _attributes_of(base) for base in bases_of(kind))
 
 
-def home_of(kind: type) -> tuple[str, str]:
+def qualified_name_of(kind: type) -> tuple[str, str]:
     """The module of a class and its name in it."""
     module = _module_of(kind)
     return (_exact_str(module) if issubclass(type(module), str) else "builtins"), _exact_str(_qualname_of(kind))
@@ -29,6 +29,6 @@ def home_of(kind: type) -> tuple[str, str]:
 
 def type_name(kind: type) -> str:
     """With its module, unless that is builtins or the user's own."""
-    module, name = home_of(kind)
+    module, name = qualified_name_of(kind)
     full = name if module in _UNSAID else f"{module}.{name}"
     return full if len(full) <= _NAME_CHARS else full[:_NAME_CHARS] + "..."

@@ -9,19 +9,19 @@ import sys
 from io import BytesIO
 
 from . import report
-from .session import rehearse
+from .session import warm_up_cell
 
 
 def warm_up() -> None:
-    rehearse()
-    _rehearse_failure()
+    warm_up_cell()
+    _describe_an_error()
     if "pandas" in sys.modules:
         _group_a_table()
     if "matplotlib.pyplot" in sys.modules:
         _draw_a_figure()
 
 
-def _rehearse_failure() -> None:
+def _describe_an_error() -> None:
     try:
         raise ValueError("warm-up")
     except ValueError as error:

@@ -8,21 +8,21 @@ import functools
 import os
 from types import ModuleType
 
-from belljar_runner import figures as _kernel
+from belljar_runner import figures as _figures
 from matplotlib.backend_bases import FigureManagerBase
 from matplotlib.figure import Figure
 
 
 class FigureManager(FigureManagerBase):
     def show(self):
-        _kernel.show(self.canvas.figure)
+        _figures.show(self.canvas.figure)
 
     @classmethod
     def pyplot_show(cls, *args, **kwargs):
-        _kernel.show_all()
+        _figures.show_all()
 
 
-def teach(backend_agg: ModuleType) -> None:
+def patch(backend_agg: ModuleType) -> None:
     backend_agg.FigureCanvasAgg.manager_class = FigureManager
     # On the figure and not on the canvas, because another backend's canvas may save the figure.
     Figure.draw = _noticing_changes(Figure.draw)
@@ -32,7 +32,7 @@ def teach(backend_agg: ModuleType) -> None:
 def _noticing_changes(draw):
     @functools.wraps(draw)
     def draw_and_notice(figure, *args, **kwargs):
-        _kernel.mark_drawn(figure)
+        _figures.mark_drawn(figure)
         return draw(figure, *args, **kwargs)
 
     return draw_and_notice
@@ -45,7 +45,7 @@ def _noticing_files(savefig):
     def save_and_notice(figure, fname, *args, **kwargs):
         result = savefig(figure, fname, *args, **kwargs)
         if isinstance(fname, (str, os.PathLike)):
-            _kernel.mark_seen(figure)
+            _figures.mark_seen(figure)
         return result
 
     return save_and_notice

@@ -60,13 +60,13 @@ class Reply:
         return next((result["data"] for result in self.results if result["main"]), None)
 
 
-class Kernel:
+class Runner:
     def __init__(self, start: Callable[[str, int, int, int], int] | None = None) -> None:
         self.workspace = tempfile.mkdtemp(prefix="belljar-test-")
         self._socket, theirs = socket.socketpair()
         out, their_out = os.pipe()
         err, their_err = os.pipe()
-        self.pid = (start or _fork_kernel)(self.workspace, theirs.fileno(), their_out, their_err)
+        self.pid = (start or _fork_runner)(self.workspace, theirs.fileno(), their_out, their_err)
         self._is_our_child = start is None
         for fd in (theirs.detach(), their_out, their_err):
             os.close(fd)
@@ -118,7 +118,7 @@ class Kernel:
             while not reply.done:
                 ready = selector.select(give_up - time.monotonic())
                 if not ready:
-                    raise TimeoutError(f"no answer from the kernel, so far {reply}")
+                    raise TimeoutError(f"no answer from the runner, so far {reply}")
                 for key, _ in ready:
                     if not self._take(key.fd, reply):
                         selector.unregister(key.fileobj)
@@ -143,7 +143,7 @@ class Kernel:
         data = self._socket.recv(MEBIBYTE)
         if not data:
             self._drain(reply)
-            raise ConnectionError(f"the kernel is gone: {reply}")
+            raise ConnectionError(f"the runner is gone: {reply}")
         self._unread += data
         while (end := 4 + int.from_bytes(self._unread[:4], "little")) <= len(self._unread) and len(self._unread) >= 4:
             frame = json.loads(self._unread[4:end])
@@ -181,7 +181,7 @@ def _block(code: str) -> str:
     return textwrap.dedent(code).strip() if code.startswith("\n") else code
 
 
-def _fork_kernel(workspace: str, channel: int, out: int, err: int) -> int:
+def _fork_runner(workspace: str, channel: int, out: int, err: int) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -196,22 +196,22 @@ def _fork_kernel(workspace: str, channel: int, out: int, err: int) -> int:
         warnings.filters[:] = _FILTERS
         warnings._filters_mutated()
         figures.install()
-        session.serve(session.Session(Channel(3)))
+        session.serve(session.RunnerLoop(Channel(3)))
     finally:
         os._exit(99)
 
 
-class KernelTest(unittest.TestCase):
+class RunnerTest(unittest.TestCase):
     """A fresh runner for each test."""
 
     maxDiff = None
 
     def setUp(self) -> None:
-        self.kernel = Kernel()
-        self.assertEqual(self.kernel.ready["ev"], "ready")
-        self.addCleanup(self.kernel.close)
-        self.run_cell = self.kernel.run
-        self.call = self.kernel.call
+        self.runner = Runner()
+        self.assertEqual(self.runner.ready["ev"], "ready")
+        self.addCleanup(self.runner.close)
+        self.run_cell = self.runner.run
+        self.call = self.runner.call
 
     def value_of(self, code: str) -> Any:
         done = self.run_cell(code).done

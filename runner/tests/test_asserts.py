@@ -2,10 +2,10 @@
 
 import textwrap
 
-from tests.harness import KernelTest, Reply
+from tests.harness import RunnerTest, Reply
 
 
-class Explained(KernelTest):
+class Explained(RunnerTest):
     def outcome_of(self, code: str) -> Reply:
         return self.call(code, "test", explain_asserts=True)
 

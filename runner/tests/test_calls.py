@@ -4,10 +4,10 @@ import os
 import tempfile
 import time
 
-from tests.harness import KernelTest
+from tests.harness import RunnerTest
 
 
-class Calls(KernelTest):
+class Calls(RunnerTest):
     # proves C-073, C-074, C-075, C-076, C-077, C-078, C-079, W-024
     def test_what_the_function_returns_is_the_value(self):
         values = ["Success message", 42, 3.14159, True, {"a": [1, {"b": None}]}, ["x", "y"], [{"id": 1}], {"ok": True}]
@@ -103,10 +103,10 @@ class Calls(KernelTest):
         for call in ("def handle():\n    {}", "import asyncio\nasync def handle():\n    {}"):
             body = "try:\n        print('in')\n        open('mark', 'w')\n        while True: {}\n    finally: print('out')"
             wait = "await asyncio.sleep(0.01)" if "async" in call else "pass"
-            self.kernel.start_call(call.format(body.format(wait)))
-            self.kernel.wait_for_mark()
-            self.kernel.interrupt()
-            reply = self.kernel.collect()
+            self.runner.start_call(call.format(body.format(wait)))
+            self.runner.wait_for_mark()
+            self.runner.interrupt()
+            reply = self.runner.collect()
             self.assertEqual((reply.error["type"], reply.stdout), ("KeyboardInterrupt", "in\nout\n"))
             self.assertIn('File "tool.py"', reply.traceback)
         self.assert_still_works()
@@ -138,7 +138,7 @@ class Calls(KernelTest):
         self.assertEqual((reply.error, ["image/png" in r["data"] for r in reply.results]), (None, [True]))
 
 
-class Module(KernelTest):
+class Module(RunnerTest):
     def test_a_main_block_does_not_run(self):
         reply = self.call("def handle(): return __name__\nif __name__ == '__main__':\n    print('main')")
         self.assertEqual((reply.stdout, reply.done["value"]), ("", "belljar_tool"))
@@ -182,7 +182,7 @@ class Module(KernelTest):
         value = self.result_of("import inspect, os\ndef handle(): return [inspect.getsource(handle), os.listdir('.')]")
         self.assertEqual(value, ["def handle(): return [inspect.getsource(handle), os.listdir('.')]\n", []])
 
-    def test_annotations_of_the_kernel_do_not_leak_into_a_tool(self):
+    def test_annotations_of_the_runner_do_not_leak_into_a_tool(self):
         self.assertEqual(self.result_of("def handle(x: 1 + 1 = 0): return handle.__annotations__"), {"x": 2})
 
     def test_variables_are_set_for_the_call_and_put_back(self):
@@ -198,7 +198,7 @@ class Module(KernelTest):
             self.assertEqual(self.value_of("os.getenv('TOKEN')"), None)
 
 
-class Arguments(KernelTest):
+class Arguments(RunnerTest):
     def test_keywords_arrive_by_name_and_positional_ones_as_they_are(self):
         code = "def handle(a, b=2, *, c=3): return [a, b, c]"
         self.assertEqual(self.result_of(code, keywords={"c": 9, "a": 1}), [1, 2, 9])
@@ -323,7 +323,7 @@ class Arguments(KernelTest):
         self.assertEqual((error["type"], error["message"]), ("NameError", "name 'P' is not defined"))
 
 
-class Awaiting(KernelTest):
+class Awaiting(RunnerTest):
     # proves C-091, C-092, W-026
     def test_an_async_function_is_awaited(self):
         code = "import asyncio\nasync def {}(value):\n    await asyncio.sleep(0.1)\n    return value * 2"
@@ -370,10 +370,10 @@ class Awaiting(KernelTest):
         self.assertEqual(self.call("async def handle(): yield 1").done["value_error"]["type"], "async_generator")
 
 
-class Rehearsals(KernelTest):
+class Rehearsals(RunnerTest):
     def test_a_warm_up_leaves_no_tool_behind(self):
-        self.kernel.send(op="warm")
-        self.kernel.collect()
+        self.runner.send(op="warm")
+        self.runner.collect()
         look = "import sys, linecache\n['belljar_tool' in sys.modules, '<warm-up>' in linecache.cache]"
         self.assertEqual(self.value_of(look), [False, False])
         self.assertEqual(self.result_of("def handle(): return 1"), 1)

@@ -7,10 +7,10 @@ import unittest
 from unittest import mock
 
 from belljar_runner import session
-from tests.harness import Kernel, KernelTest
+from tests.harness import Runner, RunnerTest
 
 
-class Cells(KernelTest):
+class Cells(RunnerTest):
     def test_a_name_set_in_one_cell_is_there_in_the_next(self):
         self.run_cell("x = 20")
         self.assertEqual(self.value_of("x + 1"), 21)
@@ -41,14 +41,14 @@ class Cells(KernelTest):
         self.assertEqual((reply.results, "value" in reply.done), ([], False))
 
     def test_a_script_sees_its_arguments_and_its_file_for_that_run_only(self):
-        path = self.kernel.workspace + "/tool.py"
+        path = self.runner.workspace + "/tool.py"
         reply = self.run_cell(
             """
             import sys
             print(sys.argv, __file__, sys.path[0])
         """, show_last=False, argv=["tool.py", "-v"], name=path
         )
-        self.assertEqual(reply.stdout, f"['tool.py', '-v'] {path} {self.kernel.workspace}\n")
+        self.assertEqual(reply.stdout, f"['tool.py', '-v'] {path} {self.runner.workspace}\n")
         self.assertEqual(self.value_of("[sys.argv, '__file__' in globals(), sys.path[0]]"), [[""], False, ""])
 
     def test_a_script_is_started_in_the_directory_that_is_named(self):
@@ -69,7 +69,7 @@ class Cells(KernelTest):
         self.assertEqual(self.value_of("__name__"), "__main__")
         self.assertTrue(self.value_of("import sys\nglobals() is sys.modules['__main__'].__dict__"))
 
-    def test_nothing_of_the_kernel_is_in_the_namespace(self):
+    def test_nothing_of_the_runner_is_in_the_namespace(self):
         names = set(self.value_of("list(globals())"))
         self.assertEqual(names, {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtins__"})
 
@@ -84,7 +84,7 @@ class Cells(KernelTest):
             f.__annotations__
         """), {"x": "no_such_name"})
 
-    def test_annotations_of_the_kernel_do_not_leak_into_cells(self):
+    def test_annotations_of_the_runner_do_not_leak_into_cells(self):
         self.assertEqual(self.value_of("def f(x: 1 + 1): pass\nf.__annotations__"), {"x": 2})
 
     def test_classes_of_a_cell_can_be_pickled(self):
@@ -138,13 +138,13 @@ class Cells(KernelTest):
             [sorted(globals()), sorted(sys.modules), dict(os.environ), quoted]
         """
         before = self.value_of(look)
-        self.kernel.send(op="warm")
-        reply = self.kernel.collect()
+        self.runner.send(op="warm")
+        reply = self.runner.collect()
         self.assertEqual((reply.printed, reply.results, reply.done["error"]), ([], [], None))
         self.assertEqual(self.value_of(look), before)
 
 
-class Awaiting(KernelTest):
+class Awaiting(RunnerTest):
     def test_a_cell_can_await_at_its_top_level(self):
         self.assertEqual(self.value_of("import asyncio\nawait asyncio.sleep(0, 'slept')"), "slept")
 
@@ -184,13 +184,13 @@ class Awaiting(KernelTest):
         self.assertEqual(self.value_of("await asyncio.sleep(0, 1)"), 1)
 
 
-class SeparateKernels(unittest.TestCase):
-    def fresh(self) -> Kernel:
-        kernel = Kernel()
-        self.addCleanup(kernel.close)
-        return kernel
+class SeparateRunners(unittest.TestCase):
+    def fresh(self) -> Runner:
+        runner = Runner()
+        self.addCleanup(runner.close)
+        return runner
 
-    def test_two_kernels_never_draw_the_same_random_numbers(self):
+    def test_two_runners_never_draw_the_same_random_numbers(self):
         code = """
             import random, ssl, tempfile, uuid, multiprocessing
             key = bytes(multiprocessing.current_process().authkey)
@@ -199,20 +199,20 @@ class SeparateKernels(unittest.TestCase):
         first, second = [self.fresh().run(code).done["value"] for _ in range(2)]
         self.assertFalse(set(first) & set(second), (first, second))
 
-    def test_a_kernel_that_cannot_reseed_never_says_it_is_ready(self):
+    def test_a_runner_that_cannot_reseed_never_says_it_is_ready(self):
         with mock.patch.object(session, "reseed", side_effect=OSError("no entropy")):
-            kernel = self.fresh()
+            runner = self.fresh()
         with self.assertRaises(ConnectionError) as gone:
-            kernel.ready
-        self.assertIn("reseeding failed, this sandbox must not serve: OSError('no entropy')", str(gone.exception))
-        self.assertEqual(kernel.exit_status(), 71)
+            runner.ready
+        self.assertIn("reseeding the random generators failed; the sandbox ends: OSError('no entropy')", str(gone.exception))
+        self.assertEqual(runner.exit_status(), 71)
 
 
-class Answers(KernelTest):
+class Answers(RunnerTest):
     """A script that is asked for one thing says it by a name, by its last line, or not at all."""
 
     def answer(self, code: str):
-        return self.kernel.run(code, answer="result").done.get("value")
+        return self.runner.run(code, answer="result").done.get("value")
 
     # proves P-014
     def test_what_is_bound_to_the_name_goes_before_the_last_line(self):
@@ -228,11 +228,11 @@ class Answers(KernelTest):
         self.assertEqual(self.answer("result = result + [2]"), [1, 2])
 
     def test_a_failure_has_no_answer(self):
-        reply = self.kernel.run("result = 1\n1/0", answer="result")
+        reply = self.runner.run("result = 1\n1/0", answer="result")
         self.assertEqual(reply.error["type"], "ZeroDivisionError")
         self.assertNotIn("value", reply.done)
 
     def test_an_answer_that_is_no_json_is_shown_and_explained(self):
-        reply = self.kernel.run("result = {1, 2}", answer="result")
+        reply = self.runner.run("result = {1, 2}", answer="result")
         self.assertEqual(reply.results[-1]["data"]["text/plain"], "{1, 2}")
         self.assertIn("value_error", reply.done)

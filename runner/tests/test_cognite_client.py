@@ -3,7 +3,7 @@
 import os
 import textwrap
 
-from tests.harness import KernelTest
+from tests.harness import RunnerTest
 
 SDK = {
     "__init__.py": """
@@ -38,10 +38,10 @@ ANN = {"COGNITE_PROJECT": "mine", "COGNITE_BASE_URL": "https://api.test", "COGNI
 MAKE = "from cognite.client import CogniteClient, ClientConfig, global_config\n"
 
 
-class CogniteClients(KernelTest):
+class CogniteClients(RunnerTest):
     def setUp(self):
         super().setUp()
-        place = os.path.join(self.kernel.workspace, "cognite", "client")
+        place = os.path.join(self.runner.workspace, "cognite", "client")
         for name, source in SDK.items():
             path = os.path.join(place, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)

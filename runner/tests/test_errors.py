@@ -5,7 +5,7 @@ import sys
 import tempfile
 import textwrap
 
-from tests.harness import KernelTest
+from tests.harness import RunnerTest
 
 
 def as_plain_python(code: str) -> str:
@@ -17,7 +17,7 @@ def as_plain_python(code: str) -> str:
         return printed.replace(program.name, "<cell 1>")
 
 
-class Errors(KernelTest):
+class Errors(RunnerTest):
     def assert_as_in_plain_python(self, code: str) -> None:
         self.assertEqual(self.run_cell(code).traceback, as_plain_python(code))
 
@@ -147,7 +147,7 @@ class Errors(KernelTest):
         self.assert_still_works()
 
 
-class Exits(KernelTest):
+class Exits(RunnerTest):
     def test_exit_codes_are_those_a_shell_would_see(self):
         statuses = {
             "sys.exit()": 0, "sys.exit(3)": 3, "sys.exit(-1)": 255,

@@ -4,10 +4,10 @@ import base64
 import os
 import unittest
 
-from tests.harness import KernelTest
+from tests.harness import RunnerTest
 
 
-class Figures(KernelTest):
+class Figures(RunnerTest):
     def setUp(self):
         os.environ["MPLBACKEND"] = "agg"
         try:
@@ -52,7 +52,7 @@ class Figures(KernelTest):
 
     def test_a_figure_just_saved_to_a_file_is_not_sent_as_well(self):
         self.assertEqual(self.images("plt.plot([1]); plt.savefig('a.png')"), 0)
-        self.assertTrue(os.path.exists(self.kernel.workspace + "/a.png"))
+        self.assertTrue(os.path.exists(self.runner.workspace + "/a.png"))
         self.assertEqual(self.images("x = 1"), 0)
 
     def test_a_figure_saved_under_another_backend_is_not_sent_as_well(self):

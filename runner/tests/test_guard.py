@@ -60,60 +60,60 @@ HARMLESS = [
 
 
 class Guard(ZygoteTest):
-    def kernel(self, *options: str):
+    def runner(self, *options: str):
         self.start(*options)
         self.assertEqual(self.socket.recv(1), b"R")
-        kernel = self.spawn()
-        self.assertIsNone(kernel.run(SURROUNDINGS).error)
-        return kernel
+        runner = self.spawn()
+        self.assertIsNone(runner.run(SURROUNDINGS).error)
+        return runner
 
-    def assert_refused(self, kernel, code: str, kind: str, message: str, denied: str) -> None:
-        error = kernel.run(code).error
+    def assert_refused(self, runner, code: str, kind: str, message: str, denied: str) -> None:
+        error = runner.run(code).error
         self.assertIsNotNone(error, code)
         self.assertEqual((error["type"], error["message"], error.get("denied")), (kind, message, denied), code)
         self.assertIn(f"{kind}: {message}\n", error["traceback"], code)
         self.assertNotIn("belljar", error["traceback"], code)
 
     def test_no_way_of_starting_a_process_goes_without_the_sentence(self):
-        kernel = self.kernel("--no-processes")
+        runner = self.runner("--no-processes")
         for code in STARTS:
-            self.assert_refused(kernel, code, "PermissionError", PROCESSES, "process")
+            self.assert_refused(runner, code, "PermissionError", PROCESSES, "process")
 
     def test_what_needs_no_process_works_without_them(self):
-        kernel = self.kernel("--no-processes", "--no-installs")
+        runner = self.runner("--no-processes", "--no-installs")
         for code in HARMLESS:
-            self.assertIsNone(kernel.run(code).error, code)
+            self.assertIsNone(runner.run(code).error, code)
 
     def test_code_can_expect_the_refusal_as_a_permission_error(self):
-        kernel = self.kernel("--no-processes")
+        runner = self.runner("--no-processes")
         code = "try: os.fork()\nexcept PermissionError as e: kind = type(e)\n[kind.__name__, repr(kind)]"
-        self.assertEqual(kernel.run(code).done["value"], ["PermissionError", "<class 'PermissionError'>"])
+        self.assertEqual(runner.run(code).done["value"], ["PermissionError", "<class 'PermissionError'>"])
 
     def test_where_processes_are_allowed_they_start(self):
-        kernel = self.kernel("--no-installs")
-        self.assertEqual(kernel.run("subprocess.run(['true']).returncode").done["value"], 0)
-        self.assertEqual(kernel.run("os.system('echo pip install x')").stdout, "pip install x\n")
+        runner = self.runner("--no-installs")
+        self.assertEqual(runner.run("subprocess.run(['true']).returncode").done["value"], 0)
+        self.assertEqual(runner.run("os.system('echo pip install x')").stdout, "pip install x\n")
 
     def test_where_processes_are_allowed_bootstrapping_pip_is_refused(self):
-        kernel = self.kernel("--no-installs")
+        runner = self.runner("--no-installs")
         for code in INSTALLS[:2]:
-            self.assert_refused(kernel, code, "PermissionError", PACKAGES, "package")
+            self.assert_refused(runner, code, "PermissionError", PACKAGES, "package")
 
     def test_without_processes_no_way_of_installing_goes_without_the_sentence(self):
-        kernel = self.kernel("--no-installs", "--no-processes")
+        runner = self.runner("--no-installs", "--no-processes")
         for code in INSTALLS:
-            self.assert_refused(kernel, code, "PermissionError", PACKAGES, "package")
+            self.assert_refused(runner, code, "PermissionError", PACKAGES, "package")
 
     def test_a_missing_installer_is_missing_as_python_has_it_and_known_as_one(self):
-        kernel = self.kernel("--no-installs")
+        runner = self.runner("--no-installs")
         message = "No module named 'micropip'"
-        self.assert_refused(kernel, "import micropip", "ModuleNotFoundError", message, "package")
+        self.assert_refused(runner, "import micropip", "ModuleNotFoundError", message, "package")
         importing = "import importlib; importlib.import_module('micropip')"
-        self.assert_refused(kernel, importing, "ModuleNotFoundError", message, "package")
+        self.assert_refused(runner, importing, "ModuleNotFoundError", message, "package")
         code = "try: import micropip\nexcept ImportError as e: name = e.name\nname"
-        self.assertEqual(kernel.run(code).done["value"], "micropip")
+        self.assertEqual(runner.run(code).done["value"], "micropip")
         code = "import importlib.util\nimportlib.util.find_spec('micropip') is None"
-        self.assertTrue(kernel.run(code).done["value"])
+        self.assertTrue(runner.run(code).done["value"])
 
     def test_a_pip_that_is_there_can_be_read_with_but_not_commanded(self):
         commands = os.path.join(self.folder, "pip", "_internal", "cli")
@@ -121,20 +121,20 @@ class Guard(ZygoteTest):
         for folder in ("", "_internal", "_internal/cli"):
             open(os.path.join(self.folder, "pip", folder, "__init__.py"), "w").close()
         open(os.path.join(commands, "main.py"), "w").close()
-        kernel = self.kernel("--no-installs", "--no-processes")
-        kernel.run(f"sys.path.insert(0, {self.folder!r})")
-        self.assertIsNone(kernel.run("import pip._internal").error)
+        runner = self.runner("--no-installs", "--no-processes")
+        runner.run(f"sys.path.insert(0, {self.folder!r})")
+        self.assertIsNone(runner.run("import pip._internal").error)
         code = "from pip._internal.cli.main import main"
-        self.assert_refused(kernel, code, "PermissionError", PACKAGES, "package")
+        self.assert_refused(runner, code, "PermissionError", PACKAGES, "package")
 
     def test_any_other_missing_module_is_as_python_has_it(self):
-        error = self.kernel("--no-installs").run("import no_such_module").error
+        error = self.runner("--no-installs").run("import no_such_module").error
         self.assertEqual((error["message"], error.get("denied")), ("No module named 'no_such_module'", None))
 
     def test_where_the_host_installs_other_ways_point_to_it(self):
-        kernel = self.kernel()
-        error = kernel.run("import micropip").error
+        runner = self.runner()
+        error = runner.run("import micropip").error
         self.assertEqual((error["denied"], error["hint"]), ("package", HOST))
         for code in INSTALLS[:2]:
-            error = kernel.run(code).error
+            error = runner.run(code).error
             self.assertEqual((error["message"], error["denied"]), (HOST, "package"))

@@ -18,11 +18,11 @@ class Imports(ZygoteTest):
                 file.write(source + "\n")
         self.start("--imports", "listed")
         self.assertEqual(self.socket.recv(1), b"R")
-        self.kernel = self.spawn()
-        self.assertIsNone(self.kernel.run(f"import sys; sys.path.append({site!r})").error)
+        self.runner = self.spawn()
+        self.assertIsNone(self.runner.run(f"import sys; sys.path.append({site!r})").error)
 
     def assert_refused(self, code: str) -> None:
-        error = self.kernel.run(code).error
+        error = self.runner.run(code).error
         self.assertIsNotNone(error, code)
         message = "other not allowed by PYTHON_PACKAGES_WHITELIST_IMPORT"
         self.assertEqual((error["type"], error["message"], error["denied"]), ("ImportError", message, "import"), code)
@@ -45,19 +45,19 @@ class Imports(ZygoteTest):
             "import csv, json, statistics, math, datetime, os.path, xml.etree.ElementTree, asyncio",
             "import listed", "from listed import needed", "import importlib; importlib.import_module('listed')",
         ]:
-            self.assertIsNone(self.kernel.run(code).error, code)
+            self.assertIsNone(self.runner.run(code).error, code)
 
     def test_modules_of_the_users_own_are_there_and_have_no_more_rights(self):
-        self.assertIsNone(self.kernel.run("open('mine.py', 'w').write('import math')\nimport mine").error)
-        self.assertIsNone(self.kernel.run("open('sly.py', 'w').write('import other')").error)
+        self.assertIsNone(self.runner.run("open('mine.py', 'w').write('import math')\nimport mine").error)
+        self.assertIsNone(self.runner.run("open('sly.py', 'w').write('import other')").error)
         self.assert_refused("import sly")
 
     def test_a_folder_or_file_of_the_same_name_does_not_open_a_package(self):
         self.assert_refused("import os; os.mkdir('other')\nimport other")
         self.assert_refused("sly = lambda: __import__('other')\nsly()")
-        self.assertIsNone(self.kernel.run("os.mkdir('folder'); open('folder/part.py', 'w').close()\nimport folder.part").error)
-        self.assertIsNone(self.kernel.run("import sys, types\nsys.modules['made'] = types.ModuleType('made')\nimport made").error)
+        self.assertIsNone(self.runner.run("os.mkdir('folder'); open('folder/part.py', 'w').close()\nimport folder.part").error)
+        self.assertIsNone(self.runner.run("import sys, types\nsys.modules['made'] = types.ModuleType('made')\nimport made").error)
 
     def test_a_refusal_can_be_expected(self):
         code = "try: import other\nexcept ImportError as e: found = [type(e).__name__, e.name]\nfound"
-        self.assertEqual(self.kernel.run(code).done["value"], ["ImportError", "other"])
+        self.assertEqual(self.runner.run(code).done["value"], ["ImportError", "other"])

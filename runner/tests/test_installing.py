@@ -4,14 +4,14 @@ import os
 import tempfile
 from typing import Any
 
-from tests.harness import KernelTest, Reply
+from tests.harness import RunnerTest, Reply
 from tests.test_zygote import ZygoteTest
 
 NO_OPTION = "the option {} of pip cannot be used here"
 REFUSED = {"op": "not_installed", "denied": True, "message": "the key is missing", "hint": "add it"}
 
 
-class InstallingTest(KernelTest):
+class InstallingTest(RunnerTest):
     def setUp(self) -> None:
         super().setUp()
         room = tempfile.TemporaryDirectory()
@@ -26,14 +26,14 @@ class InstallingTest(KernelTest):
         return {"op": "installed", "path": self.room, "packages": [["jug", "1.0"]]} | changes
 
     def asked(self, code: str, **options: Any) -> list[str]:
-        self.kernel.start(code, **options)
-        frame = self.kernel.collect().done
+        self.runner.start(code, **options)
+        frame = self.runner.collect().done
         self.assertEqual(frame["ev"], "install", frame)
         return frame["requirements"]
 
     def answer(self, frame: dict[str, Any]) -> Reply:
-        self.kernel.send(**frame)
-        return self.kernel.collect()
+        self.runner.send(**frame)
+        return self.runner.collect()
 
     def test_what_was_installed_is_there_in_the_next_statement_and_in_later_cells(self) -> None:
         code = "import belljar\nbelljar.install('jug', 'mug>=2')\nimport jug\njug.handle"
@@ -60,8 +60,8 @@ class InstallingTest(KernelTest):
 
     def test_several_lines_of_one_cell_and_its_last_value(self) -> None:
         self.assertEqual(self.asked("%pip install jug\n%pip install mug\nimport jug\njug.handle"), ["jug"])
-        self.kernel.send(**self.installed())
-        self.assertEqual(self.kernel.collect().done["requirements"], ["mug"])
+        self.runner.send(**self.installed())
+        self.assertEqual(self.runner.collect().done["requirements"], ["mug"])
         self.assertEqual(self.answer(self.installed(packages=[])).done["value"], 1)
 
     def test_text_that_is_python_or_inside_of_a_string_stays_as_it_is(self) -> None:
@@ -119,12 +119,12 @@ class InstallingTest(KernelTest):
                 os._exit(0)
             os.wait()
         """
-        expected = "a thread cannot install packages\npackages are not installed from here\n"
+        expected = "a thread cannot install packages\npackages can be installed only by the main process of a session\n"
         self.assertEqual(self.run_cell(code).stdout, expected)
 
     def test_an_interrupt_is_heard_after_the_answer_and_leaves_the_channel_whole(self) -> None:
         self.asked("%pip install jug")
-        self.kernel.interrupt()
+        self.runner.interrupt()
         self.assertEqual(self.answer(REFUSED).error["type"], "KeyboardInterrupt")
         self.assert_still_works()
 
@@ -137,8 +137,8 @@ class WithoutInstallingTest(ZygoteTest):
     def test_an_environment_without_an_index_refuses_every_way_in_its_own_words(self) -> None:
         self.start("--no-installs")
         self.assertEqual(self.socket.recv(1), b"R")
-        kernel = self.spawn()
+        runner = self.spawn()
         for code in ("%pip install jug", "!pip install jug", "import belljar\nbelljar.install('jug')"):
-            error = kernel.run(code).error
+            error = runner.run(code).error
             self.assertEqual((error["type"], error["denied"]), ("PermissionError", "package"), code)
             self.assertTrue(error["message"].startswith("packages cannot be installed in environment `small`"))

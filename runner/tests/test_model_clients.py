@@ -2,7 +2,7 @@
 
 import os
 
-from tests.harness import KernelTest
+from tests.harness import RunnerTest
 
 SDKS = {
     "openai.py": "class OpenAI:\n    def __init__(self, api_key): self.key = api_key",
@@ -13,10 +13,10 @@ NAMES = {"openai": "OpenAI", "anthropic": "Anthropic", "gemini": "Gemini"}
 KEYS = {"OPENAI_API_KEY": "one", "ANTHROPIC_API_KEY": "two", "GEMINI_API_KEY": "three"}
 
 
-class ModelClients(KernelTest):
+class ModelClients(RunnerTest):
     def bring_sdks(self) -> None:
         for path, source in SDKS.items():
-            path = os.path.join(self.kernel.workspace, path)
+            path = os.path.join(self.runner.workspace, path)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w") as file:
                 file.write(source)
@@ -61,4 +61,4 @@ class ModelClients(KernelTest):
     def test_a_name_of_the_users_own_is_the_one_that_counts(self):
         self.assertEqual(self.value_of("client = 5\nclient + 1"), 6)
         self.assertEqual(self.result_of("openai_client = 7\ndef handle(): return openai_client"), 7)
-        self.assertIn("and no session", self.message_of("del client\nclient.session")[1])
+        self.assertIn("client has no attribute 'session'", self.message_of("del client\nclient.session")[1])

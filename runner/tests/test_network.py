@@ -1,4 +1,4 @@
-"""Code reaches others by the outlet alone: in whatever way it asks, and it is told why not at once."""
+"""Code reaches other hosts through the proxy only, with any client, and gets the reason of a refusal at once."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.harness import KernelTest
+from tests.harness import RunnerTest
 
 KNOWN = "known.example:4321"
 DENIED = (
-    "is not allowed by any integration of this session; add one that allows it to integrations, or to "
-    "external_access_integrations in the specification of an agent"
+    "is not allowed by any integration of this session; list one that allows this host in `integrations`, or in "
+    "`external_access_integrations` of the agent"
 )
 
 _ERRORS_OF_BOTO3 = """
@@ -84,14 +84,14 @@ class _Server(socketserver.ThreadingTCPServer):
         """A client may go away whenever it likes."""
 
 
-class NetworkTest(KernelTest):
+class NetworkTest(RunnerTest):
     def setUp(self) -> None:
         super().setUp()
         greeter, self.proxy = self.serve(_Greeter), self.serve(_Proxy)
         self.proxy.behind, self.proxy.asked = greeter.server_address, []
         self.proxy.over = threading.Event()
         self.addCleanup(self.proxy.over.set)
-        self.use_outlet(self.proxy.server_address[1])
+        self.use_proxy(self.proxy.server_address[1])
 
     def serve(self, handler: type[socketserver.BaseRequestHandler]) -> _Server:
         server = _Server(("127.0.0.1", 0), handler)
@@ -100,11 +100,11 @@ class NetworkTest(KernelTest):
         self.addCleanup(server.shutdown)
         return server
 
-    def use_outlet(self, port: int) -> None:
+    def use_proxy(self, port: int) -> None:
         self.value_of(f"""
             import asyncio, errno, pickle, select, socket, ssl, sys, threading, time
             from belljar_runner import network
-            network.outlet = ("127.0.0.1", {port})
+            network.proxy_address = ("127.0.0.1", {port})
             network.install()
         """.replace("\n            ", "\n") + "\n0")
 
@@ -187,7 +187,7 @@ class Allowed(NetworkTest):
     def test_plain_http_is_asked_for_as_everything_is(self):
         self.assertEqual(self.value_of("""
             import os, urllib.request
-            own, other = f"http://127.0.0.1:{network.outlet[1]}", "http://other.example:8080"
+            own, other = f"http://127.0.0.1:{network.proxy_address[1]}", "http://other.example:8080"
             os.environ.update(HTTP_PROXY=own, https_proxy=own, ALL_PROXY=own, NO_PROXY="localhost")
             ours = urllib.request.getproxies()
             os.environ["http_proxy"] = other
@@ -249,9 +249,9 @@ class Allowed(NetworkTest):
         for send in ("sendto(b'x', there)", "connect(there)", "sendmsg([b'x'], [], 0, there)"):
             reply = self.run_cell(f"udp.{send}")
             self.assertEqual((reply.error["type"], reply.error.get("denied")), ("PermissionError", "network"))
-            sentence = "only TCP connections leave a sandbox, no datagrams (UDP) to 8.8.8.8:53"
+            sentence = "UDP is not supported: datagram to 8.8.8.8:53; use TCP"
             self.assertIn(sentence, reply.error["message"])
-            self.assertEqual(reply.refused, ["8.8.8.8:53"], "no outlet hears of it")
+            self.assertEqual(reply.refused, ["8.8.8.8:53"], "the proxy does not see it")
 
     def test_python_still_finds_fault_itself(self):
         table = {
@@ -267,7 +267,7 @@ class Allowed(NetworkTest):
     def test_a_process_that_knows_many_names_forgets_the_oldest(self):
         self.assertEqual(self.value_of("""
             network._NAMES_MAX = 2
-            [network._stand_in(name) for name in ("a", "b", "a", "c", "a")]
+            [network._placeholder_address(name) for name in ("a", "b", "a", "c", "a")]
         """), ["198.18.0.1", "198.18.0.2", "198.18.0.1", "198.18.0.1", "198.18.0.2"])
 
 
@@ -276,7 +276,7 @@ class WithoutOutlet(NetworkTest):
         super().setUp()
         with socket.create_server(("127.0.0.1", 0)) as nobody:
             port = nobody.getsockname()[1]
-        self.use_outlet(port)
+        self.use_proxy(port)
 
     def test_every_attempt_names_the_place_and_what_is_missing_at_once(self):
         attempts = {
@@ -297,7 +297,7 @@ class WithoutOutlet(NetworkTest):
             self.value_of("began = time.monotonic()\n0")
             reply = self.run_cell(code)
             kind, message, denied = (reply.error.get(key) for key in ("type", "message", "denied"))
-            self.assertEqual(reply.refused, [place], "and the host is told")
+            self.assertEqual(reply.refused, [place], "and the host gets a report")
             self.assertLess(self.value_of("time.monotonic() - began"), 1, code)
             self.assertEqual((kind, denied), (expected, "network"), code)
             self.assertIn(f"network access is not allowed: {place} {DENIED}", message)

@@ -1,10 +1,10 @@
 """What is printed arrives: whole, in order, from whichever layer of the process it came."""
 
-from tests.harness import KernelTest
+from tests.harness import RunnerTest
 from tests.waiting import slow_peer
 
 
-class Output(KernelTest):
+class Output(RunnerTest):
     def test_the_two_streams_keep_their_order(self):
         code = "import sys\nfor i in range(50):\n    print('out', i)\n    print('err', i, file=sys.stderr)"
         expected = "".join(f"out {i}\nerr {i}\n" for i in range(50))
@@ -19,9 +19,9 @@ class Output(KernelTest):
                 print(i, file=sys.stderr)
             time.monotonic() - start
         """
-        self.kernel.start(code)
+        self.runner.start(code)
         slow_peer(0.5)
-        self.assertLess(self.kernel.collect().done["value"], 0.1)
+        self.assertLess(self.runner.collect().done["value"], 0.1)
 
     def test_text_and_bytes_on_one_stream_keep_their_order(self):
         code = r"""
@@ -38,8 +38,8 @@ class Output(KernelTest):
         self.assertEqual(self.run_cell("print('half', end='')").stdout, "half")
 
     def test_lines_arrive_while_the_cell_still_runs(self):
-        self.kernel.start("import time\nprint(time.monotonic())\ntime.sleep(0.5)")
-        reply = self.kernel.collect()
+        self.runner.start("import time\nprint(time.monotonic())\ntime.sleep(0.5)")
+        reply = self.runner.collect()
         self.assertEqual(len(reply.printed), 1)
 
     def test_c_code_and_subprocesses_print_too(self):
@@ -112,7 +112,7 @@ class Output(KernelTest):
         self.assertEqual(self.value_of("import sys\nsys.stdin.read()"), "")
 
 
-class Mistakes(KernelTest):
+class Mistakes(RunnerTest):
     """Ordinary accidents of a cell cost that cell, not the session."""
 
     def assert_survives(self, code: str) -> None:

@@ -1,16 +1,16 @@
 """Signals, threads and processes behave as in a script, and never reach the runner's own channel."""
 
-from tests.harness import KernelTest
+from tests.harness import RunnerTest
 from tests.waiting import any_moment, slow_peer
 
 
-class Interrupts(KernelTest):
+class Interrupts(RunnerTest):
     def interrupted(self, code: str):
         """Runs code that makes its mark, and interrupts it there."""
-        self.kernel.start(code)
-        self.kernel.wait_for_mark()
-        self.kernel.interrupt()
-        return self.kernel.collect()
+        self.runner.start(code)
+        self.runner.wait_for_mark()
+        self.runner.interrupt()
+        return self.runner.collect()
 
     def test_an_interrupt_ends_the_cell_and_keeps_the_names(self):
         reply = self.interrupted("x = 1\nopen('mark', 'w')\nwhile True: pass")
@@ -55,15 +55,15 @@ class Interrupts(KernelTest):
     def test_an_interrupt_between_cells_harms_nobody(self):
         self.run_cell("x = 5")
         for _ in range(5):
-            self.kernel.interrupt()
+            self.runner.interrupt()
         self.assertEqual(self.value_of("x"), 5)
 
     def test_interrupts_at_any_moment_leave_exactly_one_done_per_run(self):
         for step in range(60):
-            self.kernel.start("display('x' * 1000)\nfor i in range(2000): pass\n1")
+            self.runner.start("display('x' * 1000)\nfor i in range(2000): pass\n1")
             any_moment(step * 0.00002)
-            self.kernel.interrupt()
-            error = self.kernel.collect().error
+            self.runner.interrupt()
+            error = self.runner.collect().error
             self.assertIn(error and error["type"], (None, "KeyboardInterrupt"))
         self.assert_still_works()
 
@@ -87,7 +87,7 @@ class Interrupts(KernelTest):
         self.interrupted("open('mark', 'w')\ntime.sleep(0.8)")
         self.assertEqual(self.value_of("len(seen)"), 1)
 
-    def test_an_alarm_that_a_cell_forgot_does_not_break_the_kernel(self):
+    def test_an_alarm_that_a_cell_forgot_does_not_break_the_runner(self):
         self.run_cell("""
             import signal
             def late(*a): raise TimeoutError('late')
@@ -109,7 +109,7 @@ class Interrupts(KernelTest):
         self.assertEqual(self.run_cell(code).error["type"], "TimeoutError")
 
 
-class Threads(KernelTest):
+class Threads(RunnerTest):
     def test_a_thread_goes_on_between_cells(self):
         self.run_cell("""
             import threading, time
@@ -117,7 +117,7 @@ class Threads(KernelTest):
             t = threading.Thread(target=lambda: (time.sleep(0.2), done.append(1), open('mark', 'w')))
             t.start()
         """)
-        self.kernel.wait_for_mark()
+        self.runner.wait_for_mark()
         self.assertEqual(self.value_of("done"), [1])
 
     def test_an_error_in_a_thread_is_printed(self):
@@ -130,7 +130,7 @@ class Threads(KernelTest):
         self.assertIn("ZeroDivisionError: division by zero", reply.stderr)
 
 
-class Processes(KernelTest):
+class Processes(RunnerTest):
     def test_a_forked_child_ends_like_a_script(self):
         code = """
             import os, atexit
@@ -236,29 +236,29 @@ class Processes(KernelTest):
         """), "spawn")
 
 
-class Finishing(KernelTest):
+class Finishing(RunnerTest):
     def test_the_end_waits_for_threads_and_runs_exit_handlers(self):
         self.run_cell("""
             import atexit, threading, time
             atexit.register(print, 'handler')
             threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()
         """)
-        self.kernel.send(op="finish")
-        reply = self.kernel.collect()
+        self.runner.send(op="finish")
+        reply = self.runner.collect()
         self.assertEqual((reply.stdout, reply.error), ("thread\nhandler\n", None))
-        self.assertEqual(self.kernel.exit_status(), 0)
+        self.assertEqual(self.runner.exit_status(), 0)
 
     def test_a_failing_exit_handler_is_printed(self):
         self.run_cell("import atexit\natexit.register(lambda: 1 / 0)")
-        self.kernel.send(op="finish")
-        self.assertIn("ZeroDivisionError", self.kernel.collect().stderr)
+        self.runner.send(op="finish")
+        self.assertIn("ZeroDivisionError", self.runner.collect().stderr)
 
-    def test_the_kernel_ends_when_the_host_hangs_up(self):
-        self.kernel._socket.shutdown(2)
-        self.assertEqual(self.kernel.exit_status(), 0)
+    def test_the_runner_ends_when_the_host_hangs_up(self):
+        self.runner._socket.shutdown(2)
+        self.assertEqual(self.runner.exit_status(), 0)
 
 
-class Frames(KernelTest):
+class Frames(RunnerTest):
     def test_a_request_may_arrive_in_pieces_or_together_with_the_next(self):
         import json
 
@@ -268,12 +268,12 @@ class Frames(KernelTest):
 
         both = frame("1") + frame("2")
         for byte in both[:40]:
-            self.kernel._socket.sendall(bytes([byte]))
+            self.runner._socket.sendall(bytes([byte]))
             slow_peer(0.0005)
-        self.kernel._socket.sendall(both[40:-10])
-        self.assertEqual(self.kernel.collect().done["value"], 1)
-        self.kernel._socket.sendall(both[-10:])
-        self.assertEqual(self.kernel.collect().done["value"], 2)
+        self.runner._socket.sendall(both[40:-10])
+        self.assertEqual(self.runner.collect().done["value"], 1)
+        self.runner._socket.sendall(both[-10:])
+        self.assertEqual(self.runner.collect().done["value"], 2)
 
     def test_a_large_request_arrives_whole(self):
         self.assertEqual(self.value_of("len('" + "x" * 5_000_000 + "')"), 5_000_000)

@@ -4,10 +4,10 @@ import base64
 import importlib.util
 import unittest
 
-from tests.harness import Kernel, KernelTest
+from tests.harness import Runner, RunnerTest
 
 
-class Results(KernelTest):
+class Results(RunnerTest):
     def test_all_forms_of_an_object_go_out(self):
         code = """
 class Rich:
@@ -144,7 +144,7 @@ Rich()"""
         self.assertEqual([r["data"]["text/plain"] for r in reply.results], ["7"])
 
 
-class Tables(KernelTest):
+class Tables(RunnerTest):
     def setUp(self):
         try:
             import pandas  # noqa: F401  before the fork, so that each runner has it
@@ -159,8 +159,8 @@ class Tables(KernelTest):
     def test_a_float_of_numpy_is_a_number(self):
         self.assertEqual(self.value_of("import numpy\nnumpy.float64(1.5)"), 1.5)
 
-    def test_two_kernels_never_draw_the_same_numbers_from_numpys_global_generator(self):
-        other = Kernel()
+    def test_two_runners_never_draw_the_same_numbers_from_numpys_global_generator(self):
+        other = Runner()
         self.addCleanup(other.close)
         draw = "import numpy\nnumpy.random.rand()"
         self.assertNotEqual(self.value_of(draw), other.run(draw).done["value"])
@@ -170,7 +170,7 @@ class Tables(KernelTest):
         self.assertTrue(base64.b64decode(main["image/png"]).startswith(b"\x89PNG"))
 
 
-class Charts(KernelTest):
+class Charts(RunnerTest):
     def setUp(self):
         if importlib.util.find_spec("plotly") is None:
             raise unittest.SkipTest("plotly is not installed")

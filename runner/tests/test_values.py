@@ -7,7 +7,7 @@ import unittest
 from typing import Any
 
 from belljar_runner.json_value import NotJson, strict_json
-from tests.harness import MEBIBYTE, KernelTest
+from tests.harness import MEBIBYTE, RunnerTest
 
 _MAKE = """
 import array, asyncio, collections, dataclasses, datetime, decimal, enum, fractions, functools, io, pathlib, sys, uuid
@@ -337,7 +337,7 @@ class Codec(unittest.TestCase):
         self.assertLess(len(json.dumps(refusal_of(deep))), 2000)
 
 
-class Values(KernelTest):
+class Values(RunnerTest):
     def test_what_is_json_already_comes_out_as_it_is(self):
         value = {"a": [1, 2.5, "é", None, True], "b": {"c": 2**64 - 1}}
         self.assertEqual(self.value_of(repr(value)), value)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from tests.harness import HERE, SITE, Kernel
+from tests.harness import HERE, SITE, Runner
 
 PACKAGES = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 ZYGOTE = os.path.join(os.path.dirname(HERE), "zygote.py")
@@ -57,10 +57,10 @@ class ZygoteTest(unittest.TestCase):
         self.zygote.kill()
         self.zygote.communicate()
 
-    def spawn(self) -> Kernel:
-        kernel = Kernel(self._request)
-        self.addCleanup(kernel.close)
-        return kernel
+    def spawn(self) -> Runner:
+        runner = Runner(self._request)
+        self.addCleanup(runner.close)
+        return runner
 
     def _request(self, workspace: str, channel: int, out: int, err: int) -> int:
         socket.send_fds(self.socket, [b"S"], [out, err, channel])
@@ -68,42 +68,42 @@ class ZygoteTest(unittest.TestCase):
 
 
 class Zygote(ZygoteTest):
-    def test_kernels_run_cells_and_see_nothing_of_the_zygote(self):
+    def test_runners_run_cells_and_see_nothing_of_the_zygote(self):
         self.start("--preload", "json", "--warm-up")
         self.assertEqual(self.socket.recv(1), b"R")
-        kernel = self.spawn()
-        self.assertEqual(kernel.run("print(1)\n6 * 7").done["value"], 42)
+        runner = self.spawn()
+        self.assertEqual(runner.run("print(1)\n6 * 7").done["value"], 42)
         code = """
             import sys
             names = [name for name in globals() if name[:2] != '__']
-            kernel = [path for path in sys.path if path.endswith('kernel')]
-            [names, kernel, sys.argv, sys.path[0], 'json' in sys.modules, __name__, sys.orig_argv == [sys.executable]]
+            runner = [path for path in sys.path if path.endswith('kernel')]
+            [names, runner, sys.argv, sys.path[0], 'json' in sys.modules, __name__, sys.orig_argv == [sys.executable]]
         """
-        value = kernel.run(code).done["value"]
+        value = runner.run(code).done["value"]
         self.assertEqual(value, [["sys"], [], [""], "", True, "__main__", True])
 
-    def test_two_kernels_share_nothing(self):
+    def test_two_runners_share_nothing(self):
         self.start()
         self.assertEqual(self.socket.recv(1), b"R")
         first, second = self.spawn(), self.spawn()
         first.run("x = 1")
         self.assertEqual(second.run("x").error["type"], "NameError")
-        draws = [kernel.run("import random; random.random()").done["value"] for kernel in (first, second)]
+        draws = [runner.run("import random; random.random()").done["value"] for runner in (first, second)]
         self.assertNotEqual(*draws)
 
-    def test_two_kernels_have_no_random_state_in_common(self):
+    def test_two_runners_have_no_random_state_in_common(self):
         self.start("--preload", "uuid", "--preload", "multiprocessing")
         self.assertEqual(self.socket.recv(1), b"R")
-        kernels = self.spawn(), self.spawn()
-        for kernel in kernels:
+        runners = self.spawn(), self.spawn()
+        for runner in runners:
             expected = ["random", "ssl", "tempfile", "uuid", "multiprocessing"]
-            self.assertEqual([name for name in kernel.ready["reseeded"] if name != "numpy"], expected)
+            self.assertEqual([name for name in runner.ready["reseeded"] if name != "numpy"], expected)
         code = """
             import multiprocessing, random, ssl, tempfile, uuid
             key = bytes(multiprocessing.current_process().authkey)
             [random.random(), ssl.RAND_bytes(8).hex(), tempfile.mktemp(), str(uuid.uuid1()), key.hex()]
         """
-        first, second = [kernel.run(code).done["value"] for kernel in kernels]
+        first, second = [runner.run(code).done["value"] for runner in runners]
         self.assertFalse(set(first) & set(second), (first, second))
 
     def test_the_zygote_ends_when_its_socket_is_closed(self):
@@ -141,7 +141,7 @@ class Zygote(ZygoteTest):
             self.skipTest("matplotlib and pandas are not installed")
         self.start("--preload", "pandas", "--preload", "matplotlib.pyplot", "--warm-up")
         self.assertEqual(self.socket.recv(1), b"R")
-        kernel = self.spawn()
-        self.assertIn("numpy", kernel.ready["reseeded"])
-        self.assertEqual(kernel.run("import matplotlib.pyplot as plt\nplt.get_fignums()").done["value"], [])
-        self.assertEqual(len(kernel.run("plt.plot([1]); plt.show()").results), 1)
+        runner = self.spawn()
+        self.assertIn("numpy", runner.ready["reseeded"])
+        self.assertEqual(runner.run("import matplotlib.pyplot as plt\nplt.get_fignums()").done["value"], [])
+        self.assertEqual(len(runner.run("plt.plot([1]); plt.show()").results), 1)

@@ -121,7 +121,7 @@ async fn a_choice_of_a_tool_that_the_agent_does_not_have_is_refused_in_words() {
     let (status, problem) =
         scene.owner().call("POST", &format!("{agent}/run"), Some(json!({"message": "Hi"}))).await;
     assert_eq!((status, &problem["code"]), (403, &json!("tool.unavailable")), "{problem}");
-    assert_eq!(problem["detail"], "tool_choice requires \"probe\", and the agent has no such tool");
+    assert_eq!(problem["detail"], "tool_choice names \"probe\", which is not a tool of the agent");
     let none =
         crate::scripted_server::agent(scene.owner(), "none", "tool_choice: required\n").await;
     let error =

@@ -27,7 +27,7 @@ async fn each_principal_chooses_for_themselves_and_from_the_next_call_on() {
     assert_eq!(models(scene.owner()).await, "openai/gpt-test", "others choose for themselves");
 
     for (name, said) in [
-        ("nobody/gpt", "model \"nobody/gpt\" not found: its provider is unknown"),
+        ("nobody/gpt", "model \"nobody/gpt\": unknown provider \"nobody\""),
         ("gpt", "has no provider"),
         ("openai/../x", "invalid model name"),
     ] {

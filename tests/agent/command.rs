@@ -140,5 +140,5 @@ async fn a_provider_that_fails_is_told_with_what_to_set() {
     assert!(!output.contains("session"), "there is none: {output}");
     scene.model = ModelServer::start("[]");
     let output = stderr(&typed(scene.owner(), &run).await);
-    assert!(output.contains("is unreachable") && output.contains("OPENAI_BASE_URL"), "{output}");
+    assert!(output.contains("is unavailable") && output.contains("OPENAI_BASE_URL"), "{output}");
 }

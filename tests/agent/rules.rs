@@ -26,7 +26,7 @@ async fn the_skill_has_its_four_rules_and_the_loop_keeps_to_three_tries() {
     let done = scene.request("Divide.").await;
     stopped_after_three(&done);
     assert_eq!(done["complete"], false);
-    assert!(text(&done["answer"]).contains("the session is open"), "{done}");
+    assert!(text(&done["answer"]).contains("The session is open"), "{done}");
     assert_eq!(scene.asked().len(), 4, "it is not asked for a fourth");
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn modified_runner(edits: &[(&str, &str, &str)]) -> (ModifiedRunner, 
 pub(crate) fn malicious(code: &str) -> (ModifiedRunner, RunnerSource) {
     let body: String = code.lines().map(|line| format!("        {line}\n")).collect();
     let turned = format!("import socket, time\n        channel = socket.socket(fileno=3)\n{body}");
-    modified_runner(&[("belljar_runner/session.py", "session.loop()", &turned)])
+    modified_runner(&[("belljar_runner/session.py", "runner.loop()", &turned)])
 }
 
 fn copy_sources(from: &Path, to: &Path) {
@@ -167,7 +167,7 @@ fn of_environment(name: &str, runner: &RunnerSource, preload: Preload) -> Zygote
 /// A sandbox that stays, as that of a session.
 pub(crate) async fn spawn(zygote_host: &Arc<ZygoteHost>) -> Sandbox {
     let mut sandbox = spawn_for_one_execution(zygote_host).await;
-    sandbox.stay();
+    sandbox.keep_alive();
     sandbox
 }
 

@@ -159,8 +159,8 @@ print(json.dumps({f'{name} to {host}': quickest(client, host)
         let host = client.rsplit(' ').next().unwrap();
         let expected = format!(
             "network access is not allowed: {host}:80 is not allowed by any integration of this \
-             session; add one that allows it to integrations, or to \
-             external_access_integrations in the specification of an agent"
+             session; list one that allows this host in `integrations`, or in \
+             `external_access_integrations` of the agent"
         );
         assert!(said.contains(&expected), "{client}: {said}");
         assert!(seconds < 0.1, "{client}: {seconds} s");

@@ -110,6 +110,29 @@ fn a_script_has_its_arguments_and_its_file() {
 }
 
 #[test]
+fn everything_after_a_script_is_for_the_script() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("report.py");
+    std::fs::write(&script, "import sys\nprint(sys.argv[1:])").unwrap();
+    let script = script.to_str().unwrap();
+    for after in [&["--json"][..], &["--out", "x"], &["--", "--json"], &["--help"], &["-"]] {
+        let output = bare(&[&[script], after].concat());
+        let expected = format!(
+            "[{}]\n",
+            after.iter().map(|it| format!("'{it}'")).collect::<Vec<_>>().join(", ")
+        );
+        assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+    }
+    // The twins: before the script it is an option of Belljar, and code has no arguments.
+    let record = stdout(&bare(&["--json", script]));
+    assert!(record.starts_with('{') && record.contains("\"entry\":\"script\""), "{record}");
+    let code = bare(&["1", "--json"]);
+    assert_eq!(code.status.code(), Some(2));
+    assert!(stderr(&code).contains("put options before the code"), "{}", stderr(&code));
+    assert_eq!(bare(&["--jsn", "1"]).status.code(), Some(2));
+}
+
+#[test]
 fn a_script_can_be_one_of_the_files() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("main.py");

@@ -99,7 +99,7 @@ async fn what_is_installed_is_there_from_the_next_statement_on_in_this_session_a
     let script = world.owner.post(&format!("/v1/sessions/{session}/execute"), script).await;
     assert_eq!(printed(&script), "there\n", "{script}");
     let again = world.owner.run(&session, "!pip install six").await;
-    assert_eq!(printed(&again), "nothing to install: all of it is there\n", "{again}");
+    assert_eq!(printed(&again), "all requested packages are already installed\n", "{again}");
 
     let other = world.owner.post("/v1/sessions", json!({"environment": ENVIRONMENT})).await;
     let other = other["sandbox_id"].as_str().unwrap();

@@ -247,8 +247,8 @@ async fn code_is_told_where_an_integration_would_be_listed() {
     let of_agent = of_agent["sandbox_id"].as_str().unwrap().to_owned();
     let of_request = session(api, json!(["to_site"])).await;
     for (session, place) in [
-        (of_agent, "add one that allows it to external_access_integrations"),
-        (of_request, "add one that allows it to integrations"),
+        (of_agent, "list one that allows this host in `external_access_integrations` of the agent"),
+        (of_request, "list one that allows this host in `integrations`"),
     ] {
         assert_eq!(api.run(&session, &site.read("site.test")).await["value"], "here");
         let connect = "import socket\nsocket.create_connection(('other.test', 443))";

@@ -104,15 +104,15 @@ impl AgentLoop<'_> {
         let since = Instant::now();
         let (system, messages) = (system.to_owned(), conversation.messages.clone());
         let ask = ModelRequest { system, messages, tools, call_mode: choice };
-        let words = TextStreamer { run: self.run, buffer: Mutex::default() };
-        let held_back = self.buffers_answer();
-        let hear = |piece: &str| {
-            if !held_back {
-                words.push(piece)
+        let streamer = TextStreamer { run: self.run, buffer: Mutex::default() };
+        let is_buffered = self.buffers_answer();
+        let emit_text = |piece: &str| {
+            if !is_buffered {
+                streamer.push(piece)
             }
         };
-        let answer = self.model.respond(&ask, &hear).await;
-        words.flush();
+        let answer = self.model.respond(&ask, &emit_text).await;
+        streamer.flush();
         let new = ask.messages.get(already_sent(&ask.messages)..).unwrap_or_default();
         let answer = match answer {
             Ok(answer) => answer,
@@ -192,7 +192,7 @@ impl AgentLoop<'_> {
     }
 
     /// Records the outcome of a call.
-    pub(crate) fn record_outcome(&mut self, outcome: &ToolOutcome) {
+    pub(crate) fn record_tool_outcome(&mut self, outcome: &ToolOutcome) {
         if outcome.failed {
             self.usage.record_failure(&outcome.failure_line());
             self.unverified_error = outcome.error.clone().or(self.unverified_error.take());
@@ -225,15 +225,15 @@ pub(crate) fn close_open_calls(conversation: &mut Conversation) -> Vec<ToolCall>
         if conversation.answered.iter().any(|result| result.call_id == call.id) {
             continue;
         }
-        let begun = conversation.begun.contains(&call.id);
-        let text = if begun { STOPPED } else { NOT_RUN };
+        let was_started = conversation.started_calls.contains(&call.id);
+        let text = if was_started { STOPPED } else { NOT_RUN };
         conversation.answered.push(ToolResult {
             call_id: call.id.clone(),
             name: call.name.clone(),
             text: text.to_owned(),
             failed: true,
         });
-        stopped.extend(begun.then(|| call.clone()));
+        stopped.extend(was_started.then(|| call.clone()));
     }
     conversation.push_tool_results();
     stopped

@@ -12,8 +12,8 @@ impl Artifacts {
     /// other sandboxes are other files. Every image is kept.
     pub(crate) fn add(&mut self, new: &[OutputFile], sandbox: Option<SandboxId>) {
         for file in new {
-            self.files.retain(|(made_in, known)| {
-                let changed = known.kind == FileKind::Data && *made_in == sandbox;
+            self.files.retain(|(sandbox_of, known)| {
+                let changed = known.kind == FileKind::Data && *sandbox_of == sandbox;
                 !(known.name == file.name && (changed || known.sha256 == file.sha256))
             });
             self.files.push((sandbox, file.clone()));
@@ -39,8 +39,8 @@ mod tests {
         Some(SandboxId::new(Uuid::from_u128(number)))
     }
 
-    fn listed(made: Artifacts) -> Vec<(String, String)> {
-        made.into_files().into_iter().map(|file| (file.name, file.sha256)).collect()
+    fn listed(artifacts: Artifacts) -> Vec<(String, String)> {
+        artifacts.into_files().into_iter().map(|file| (file.name, file.sha256)).collect()
     }
 
     fn expected(files: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -49,21 +49,21 @@ mod tests {
 
     #[test]
     fn a_data_file_is_listed_once_as_it_is_now_and_every_picture_is() {
-        let (mut made, here) = (Artifacts::default(), sandbox(1));
+        let (mut artifacts, sandbox) = (Artifacts::default(), sandbox(1));
         let (first, second) =
             (file("a.csv", "1", FileKind::Data), file("a.csv", "4", FileKind::Data));
-        made.add(&[first, file("plot_0.png", "2", FileKind::Media)], here);
-        made.add(&[file("plot_0.png", "3", FileKind::Media), second], here);
+        artifacts.add(&[first, file("plot_0.png", "2", FileKind::Media)], sandbox);
+        artifacts.add(&[file("plot_0.png", "3", FileKind::Media), second], sandbox);
         let all = [("plot_0.png", "2"), ("plot_0.png", "3"), ("a.csv", "4")];
-        assert_eq!(listed(made), expected(&all));
+        assert_eq!(listed(artifacts), expected(&all));
     }
 
     #[test]
     fn files_of_one_name_in_several_sandboxes_are_several_files() {
-        let mut made = Artifacts::default();
+        let mut artifacts = Artifacts::default();
         for (hash, place) in [("0", 1), ("1", 1), ("2", 2), ("3", 3), ("3", 4)] {
-            made.add(&[file("a.csv", hash, FileKind::Data)], sandbox(place));
+            artifacts.add(&[file("a.csv", hash, FileKind::Data)], sandbox(place));
         }
-        assert_eq!(listed(made), expected(&[("a.csv", "1"), ("a.csv", "2"), ("a.csv", "3")]));
+        assert_eq!(listed(artifacts), expected(&[("a.csv", "1"), ("a.csv", "2"), ("a.csv", "3")]));
     }
 }

@@ -13,7 +13,7 @@ const ROUNDS_PER_STEP: u32 = 2;
 const AGENT_ROUNDS: u32 = 20;
 /// A few hundred pages of input and output.
 const TOKENS: u64 = 1_000_000;
-/// More than any text has.
+/// Bytes per token of a text, as an upper bound.
 const BYTES_PER_TOKEN_MAX: u64 = 8;
 /// A person waits for the result.
 const TIME: Duration = Duration::from_secs(10 * 60);

@@ -78,8 +78,8 @@ impl ChatRequest {
                 InputMessage::User { content } => {
                     let text = content.as_str().or_else(|| content["text"].as_str());
                     let path = format!("/messages/{index}/content");
-                    let wrong = || RequestError::invalid_field(&path, "must be a string");
-                    texts.push(text.ok_or_else(wrong)?.to_owned());
+                    let invalid = || RequestError::invalid_field(&path, "must be a string");
+                    texts.push(text.ok_or_else(invalid)?.to_owned());
                 }
                 InputMessage::Action(confirmation) => {
                     replies.push(IndexedConfirmation { index, confirmation: confirmation.clone() });
@@ -130,7 +130,7 @@ impl Agents {
         caller: &Caller,
         id: AgentId,
         request: ChatRequest,
-        manner: SubmitOptions,
+        options: SubmitOptions,
     ) -> Result<ExecutionHandle, RequestError> {
         let (text, confirmations) = request.parse()?;
         let work = self.service.resolve_agent(caller, id).await?;
@@ -183,7 +183,7 @@ impl Agents {
             files_in: names.clone(),
             previous: before.map(|before| before.id),
         };
-        let (run, attached) = self.service.begin_run(caller, new, manner).await?;
+        let (run, attached) = self.service.begin_run(caller, new, options).await?;
         let agent_external_id = request.agent_external_id;
         let chat = ChatRun {
             disposable: passing,
@@ -211,11 +211,11 @@ impl Agents {
     ) -> Result<Option<PreviousRun>, RequestError> {
         let Some(cursor) = cursor else { return Ok(None) };
         let id: Result<ExecutionId, _> = cursor.parse();
-        let wrong = || {
+        let invalid = || {
             RequestError::invalid_field("/cursor", "is not a cursor from a response of this agent")
         };
-        let before = self.service.previous_run(caller, id.map_err(|_| wrong())?)?;
-        if before.agent == Some(agent) { Ok(Some(before)) } else { Err(wrong()) }
+        let before = self.service.previous_run(caller, id.map_err(|_| invalid())?)?;
+        if before.agent == Some(agent) { Ok(Some(before)) } else { Err(invalid()) }
     }
 
     /// Finds or opens the session of this conversation, and tells whether an earlier one was lost.
@@ -233,16 +233,20 @@ impl Agents {
         {
             return Ok(ChatSession { session: Some(session), lost: false, disposable: false });
         }
-        let asked = SessionRequest {
+        let request_for_session = SessionRequest {
             agent_id: Some(agent),
             key: request.key.clone(),
             ..SessionRequest::default()
         };
-        let opened = self.service.open_session(caller, asked).await?;
+        let opened = self.service.open_session(caller, request_for_session).await?;
         let (OpenedSession::New(session) | OpenedSession::Found(session)) = opened;
         // Without a key or documents, the session is reachable only through code that ran in it.
-        let passing = request.key.is_none() && request.document_ids.is_empty();
-        Ok(ChatSession { session: Some(session), lost: earlier.is_some(), disposable: passing })
+        let is_temporary = request.key.is_none() && request.document_ids.is_empty();
+        Ok(ChatSession {
+            session: Some(session),
+            lost: earlier.is_some(),
+            disposable: is_temporary,
+        })
     }
 }
 
@@ -250,7 +254,7 @@ fn conversation_of(before: &PreviousRun) -> Result<Conversation, RequestError> {
     let unreadable = || {
         RequestError::invalid_field(
             "/cursor",
-            "belongs to a conversation with another version of the agent",
+            "is from another version of Belljar; start a new conversation without a cursor",
         )
     };
     Conversation::from_bytes(&before.conversation).ok_or_else(unreadable)
@@ -258,28 +262,19 @@ fn conversation_of(before: &PreviousRun) -> Result<Conversation, RequestError> {
 
 impl ChatRun {
     async fn run(self, agents: &Arc<Agents>, run: RunHandle, model: &dyn crate::Model) {
-        let Self {
-            work,
-            skills,
-            session,
-            reservation: occupied,
-            names,
-            conversation,
-            text,
-            replies,
-            ..
-        } = self;
-        let Self { agent_external_id, warnings, disposable: passing, .. } = self;
+        let Self { work, skills, session, reservation, names, conversation, text, replies, .. } =
+            self;
+        let Self { agent_external_id, warnings, disposable: is_temporary, .. } = self;
         let id = session.as_ref().map(|session| session.sandbox_id);
         let system = system_prompt(&work, &skills);
         let budget = budget_for(&work);
         let interpreter = session.map(|session| Interpreter::new(session, names.clone(), false));
         let mut tools = Toolbox::for_agent(&work, interpreter, skills);
         let about = (AGENT, text.as_deref().unwrap_or_default());
-        let mut rest = RunState::new(&agents.service, &run, model, budget, conversation, about);
+        let mut state = RunState::new(&agents.service, &run, model, budget, conversation, about);
         let message = text.as_deref().map(|text| with_files(text, &names));
         let (time, agent_loop, conversation) =
-            (rest.agent_loop.budget.time, &mut rest.agent_loop, &mut rest.conversation);
+            (state.agent_loop.budget.time, &mut state.agent_loop, &mut state.conversation);
         let work = answer_message(
             agent_loop,
             conversation,
@@ -290,25 +285,27 @@ impl ChatRun {
         );
         let done = run_within(&run, time, work).await;
         if done.is_err() {
-            rest.withdraw_approvals().await;
+            state.withdraw_approvals().await;
         }
         let outcome = done
             .unwrap_or_else(|stopped| RunOutcome::stopped(&stopped, ResumeOption::Conversation));
         if !outcome.answer.is_empty() {
             run.publish(Event::Answer { text: outcome.answer.clone() });
         }
-        let actions = rest.open_approvals().map(crate::confirmation::confirmation_action).collect();
-        let spoken = ChatOutput { answer: outcome.answer, actions, agent_external_id };
-        let mut end = rest.into_run_end(tools.interpreter.as_mut(), outcome.error, &spoken);
+        let actions =
+            state.open_approvals().map(crate::confirmation::confirmation_action).collect();
+        let output = ChatOutput { answer: outcome.answer, actions, agent_external_id };
+        let mut end = state.into_run_end(tools.interpreter.as_mut(), outcome.error, &output);
         let warning = |message| Warning { code: "agent.incomplete".to_owned(), message };
         end.warnings.extend(warnings.into_iter().map(warning));
-        end.discard_session = passing && end.rounds.is_empty() && spoken.actions.is_empty();
+        end.discard_session = is_temporary && end.rounds.is_empty() && output.actions.is_empty();
         if let Some(id) = id.filter(|_| end.discard_session) {
             // The idle timeout closes it too, if this fails.
             let _ = agents.service.close_session(run.caller(), id).await;
         }
-        if let Err(refused) = run.finish(outcome.status, end, occupied).await {
-            tracing::error!(error = %refused.error, "the result of a run could not be stored");
+        let execution = run.id();
+        if let Err(error) = run.finish(outcome.status, end, reservation).await {
+            tracing::error!(%execution, error = %error.error, "cannot store the result of a run");
         }
     }
 }
@@ -354,11 +351,11 @@ fn system_prompt(work: &ResolvedAgent, skills: &Skills) -> String {
 }
 
 fn budget_for(work: &ResolvedAgent) -> RunBudget {
-    let (usual, asked) = (RunBudget::for_agent(), &work.orchestration);
+    let (default, requested) = (RunBudget::for_agent(), &work.orchestration);
     RunBudget {
-        rounds: asked.rounds.unwrap_or(usual.rounds).min(service::ROUNDS_MAX),
-        tokens: asked.tokens.unwrap_or(usual.tokens),
-        time: asked.seconds.map_or(usual.time, Duration::from_secs),
-        ..usual
+        rounds: requested.rounds.unwrap_or(default.rounds).min(service::ROUNDS_MAX),
+        tokens: requested.tokens.unwrap_or(default.tokens),
+        time: requested.seconds.map_or(default.time, Duration::from_secs),
+        ..default
     }
 }

@@ -79,7 +79,7 @@ impl Agents {
 }
 
 fn chat_result(execution: Execution, trace: Option<Trace>) -> ChatResult {
-    let spoken: ChatOutput = execution
+    let output: ChatOutput = execution
         .value
         .as_ref()
         .and_then(|value| ChatOutput::deserialize(value).ok())
@@ -90,20 +90,20 @@ fn chat_result(execution: Execution, trace: Option<Trace>) -> ChatResult {
     let artifacts = image_artifacts(media);
     let message = json!({
         "role": "agent",
-        "content": {"type": "text", "text": spoken.answer},
+        "content": {"type": "text", "text": output.answer},
         "data": artifacts,
         "reasoning": trace.as_ref().map(reasoning).unwrap_or_default(),
-        "actions": spoken.actions,
+        "actions": output.actions,
     });
     let envelope = ChatEnvelope { cursor: cursor.clone(), messages: vec![message], kind: "result" };
     ChatResult {
         execution_id: execution.id,
         agent_id: execution.agent,
         status: execution.status,
-        answer: spoken.answer,
+        answer: output.answer,
         cursor,
         sandbox_id: execution.sandbox_id,
-        actions: spoken.actions,
+        actions: output.actions,
         rounds: execution.rounds,
         generated_files: data,
         artifacts,
@@ -111,7 +111,7 @@ fn chat_result(execution: Execution, trace: Option<Trace>) -> ChatResult {
         model: execution.model,
         warnings: execution.warnings,
         trace,
-        agent_external_id: spoken.agent_external_id,
+        agent_external_id: output.agent_external_id,
         response: envelope,
     }
 }
@@ -124,9 +124,9 @@ fn reasoning(trace: &Trace) -> Vec<Value> {
         });
         json!({"content": [], "data": [{"type": "toolCall", "toolCall": call}]})
     };
-    let step = |did: &TraceAction| match did {
-        TraceAction::Asked { said, calls, .. } if !said.is_empty() && !calls.is_empty() => {
-            Some(json!({"content": [{"type": "text", "text": said}], "data": []}))
+    let step = |action: &TraceAction| match action {
+        TraceAction::Asked { response, calls, .. } if !response.is_empty() && !calls.is_empty() => {
+            Some(json!({"content": [{"type": "text", "text": response}], "data": []}))
         }
         TraceAction::Asked { .. } => None,
         TraceAction::Ran { round, .. } => {
@@ -139,5 +139,5 @@ fn reasoning(trace: &Trace) -> Vec<Value> {
             Some(call(&tool.id, &tool.name, &tool.kind, &tool.arguments, &tool.result))
         }
     };
-    trace.steps.iter().filter_map(|one| step(&one.did)).collect()
+    trace.steps.iter().filter_map(|one| step(&one.action)).collect()
 }

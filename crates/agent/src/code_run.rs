@@ -63,7 +63,7 @@ struct CodeRunOutput {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UploadedFile {
     pub document_id: FileId,
-    /// Its name in `/home/uploaded_files/`; two documents with one name are two files
+    /// The name of the file in `/home/uploaded_files/`; two documents with one name are two files
     pub name: String,
 }
 
@@ -143,7 +143,7 @@ impl Agents {
         self: &Arc<Self>,
         caller: &Caller,
         request: CodeRequest,
-        manner: SubmitOptions,
+        options: SubmitOptions,
     ) -> Result<ExecutionHandle, RequestError> {
         request.check()?;
         // Check access first: errors about objects must not depend on whether a model is
@@ -171,7 +171,7 @@ impl Agents {
             files_in: names.clone(),
             previous: None,
         };
-        let (run, attached) = self.service.begin_run(caller, new, manner).await?;
+        let (run, attached) = self.service.begin_run(caller, new, options).await?;
         let agents = Arc::clone(self);
         let conversation = conversation.unwrap_or_default().truncate_to_recent();
         tokio::spawn(async move {
@@ -220,12 +220,12 @@ struct CodeRun {
 
 impl CodeRun {
     async fn run(self, agents: &Arc<Agents>, run: RunHandle, model: &dyn crate::Model) {
-        let Self { request, session, reservation: occupied, names, conversation } = self;
+        let Self { request, session, reservation, names, conversation } = self;
         let id = session.sandbox_id;
         let mut tools = Toolbox::for_code(Interpreter::new(session, names.clone(), true));
         let budget = RunBudget::for_code(request.max_rounds);
         let about = (CODE_EXECUTION, request.request.as_str());
-        let mut rest = RunState::new(&agents.service, &run, model, budget, conversation, about);
+        let mut state = RunState::new(&agents.service, &run, model, budget, conversation, about);
         let task = CodeTask {
             request: &request.request,
             context: request.context.as_deref(),
@@ -233,7 +233,7 @@ impl CodeRun {
             rounds: request.max_rounds,
         };
         let (time, agent_loop, conversation) =
-            (rest.agent_loop.budget.time, &mut rest.agent_loop, &mut rest.conversation);
+            (state.agent_loop.budget.time, &mut state.agent_loop, &mut state.conversation);
         let done =
             run_within(&run, time, run_code_task(agent_loop, &mut tools, conversation, task)).await;
         let ran = tools.interpreter.as_ref().is_some_and(Interpreter::has_run);
@@ -241,13 +241,13 @@ impl CodeRun {
             Ok(outcome) => outcome,
             Err(stopped) => {
                 let usable = agents.service.usable_session(run.caller(), id).is_ok();
-                let remains = match (ran, usable) {
+                let resume_option = match (ran, usable) {
                     (true, true) => ResumeOption::Session,
                     (true, false) => ResumeOption::Logs,
                     (false, true) if request.sandbox_id.is_some() => ResumeOption::Untouched,
                     (false, _) => ResumeOption::Nothing,
                 };
-                RunOutcome::stopped(&stopped, remains)
+                RunOutcome::stopped(&stopped, resume_option)
             }
         };
         run.publish(Event::Answer { text: outcome.answer.clone() });
@@ -259,7 +259,7 @@ impl CodeRun {
             answer: outcome.answer,
             complete: ran && !failed,
             resumed: request.sandbox_id.is_some(),
-            max_rounds: rest.agent_loop.budget.rounds,
+            max_rounds: state.agent_loop.budget.rounds,
             uploaded: ids
                 .zip(names.clone())
                 .map(|(document_id, name)| UploadedFile { document_id, name })
@@ -267,14 +267,15 @@ impl CodeRun {
             expires_at: session.and_then(|session| session.expires_at),
             closed: leaves_session.then_some(id),
         };
-        let mut end = rest.into_run_end(tools.interpreter.as_mut(), outcome.error, &output);
+        let mut end = state.into_run_end(tools.interpreter.as_mut(), outcome.error, &output);
         end.discard_session = leaves_session;
         if leaves_session {
             // The idle timeout closes it too, if this fails.
             let _ = agents.service.close_session(run.caller(), id).await;
         }
-        if let Err(refused) = run.finish(outcome.status, end, occupied).await {
-            tracing::error!(error = %refused.error, "the result of a run could not be stored");
+        let execution = run.id();
+        if let Err(error) = run.finish(outcome.status, end, reservation).await {
+            tracing::error!(%execution, error = %error.error, "cannot store the result of a run");
         }
     }
 }
@@ -321,9 +322,10 @@ pub fn code_result(execution: Execution) -> Option<CodeResult> {
 
 /// The round limit of a run in progress.
 fn running_max_rounds(execution: &Execution) -> u32 {
-    let asked = execution.arguments.as_ref().and_then(|asked| asked["max_rounds"].as_u64());
-    let asked = asked.and_then(|rounds| u32::try_from(rounds).ok());
-    asked.unwrap_or_else(|| RunBudget::rounds_for_steps(execution.plan.len()))
+    let requested =
+        execution.arguments.as_ref().and_then(|requested| requested["max_rounds"].as_u64());
+    let requested = requested.and_then(|rounds| u32::try_from(rounds).ok());
+    requested.unwrap_or_else(|| RunBudget::rounds_for_steps(execution.plan.len()))
 }
 
 pub(crate) fn image_artifacts(media: Vec<OutputFile>) -> Vec<Artifact> {

@@ -1,4 +1,4 @@
-//! `code_execution`: a plan first, then code for one step at a time in a live session, until the
+//! `code_execution`: a plan first, then code for one step at a time in an open session, until the
 //! request is answered.
 
 use crate::agent_loop::{AgentLoop, LoopOutcome, RunError};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use types::Event;
 
 const PLAN: &str = "plan";
-/// More than a person would read.
+/// Maximum steps of a plan: more than a person would read.
 const STEPS_MAX: usize = 12;
 const STEP_CHARS_MAX: usize = 500;
 
@@ -111,12 +111,12 @@ async fn make_plan(
 fn parse_steps(answer: &ModelResponse) -> Vec<String> {
     let called = answer.calls.iter().find(|call| call.name == PLAN);
     let listed = called.map(|call| string_items(&call.arguments["steps"])).unwrap_or_default();
-    let written = || match answer.text.find('[').zip(answer.text.rfind(']')) {
+    let array_in_text = || match answer.text.find('[').zip(answer.text.rfind(']')) {
         Some((first, last)) if first < last => serde_json::from_str(&answer.text[first..=last])
-            .map_or(Vec::new(), |list| string_items(&list)),
+            .map_or(Vec::new(), |array_in_text| string_items(&array_in_text)),
         _ => Vec::new(),
     };
-    let steps = if listed.is_empty() { written() } else { listed };
+    let steps = if listed.is_empty() { array_in_text() } else { listed };
     steps.into_iter().take(STEPS_MAX).collect()
 }
 
@@ -160,8 +160,8 @@ mod tests {
         let (id, name) = ("1".to_owned(), PLAN.to_owned());
         let call = ToolCall { id, name, arguments: json!({"steps": [" Load ", "", 7, "Plot"]}) };
         assert_eq!(parse_steps(&answer("", vec![call])), ["Load", "Plot"]);
-        let written = "Here it is:\n```json\n[\"Load\", \"Plot\"]\n```";
-        assert_eq!(parse_steps(&answer(written, Vec::new())), ["Load", "Plot"]);
+        let text = "Here it is:\n```json\n[\"Load\", \"Plot\"]\n```";
+        assert_eq!(parse_steps(&answer(text, Vec::new())), ["Load", "Plot"]);
         assert!(parse_steps(&answer("I would rather not.", Vec::new())).is_empty());
         assert!(parse_steps(&answer("] [", Vec::new())).is_empty());
     }

@@ -63,19 +63,20 @@ pub(crate) async fn check_replies(
     confirmations: &[IndexedConfirmation],
 ) -> Result<Vec<ApprovalReply>, RequestError> {
     let (mut replies, mut seen) = (Vec::new(), BTreeSet::new());
-    for IndexedConfirmation { index, confirmation: given } in confirmations {
+    for IndexedConfirmation { index, confirmation } in confirmations {
         let path = format!("/messages/{index}/actionId");
-        let asked = conversation.pending.iter().find(|pending| pending.id() == given.action_id);
-        let asked = asked.ok_or_else(|| {
+        let pending =
+            conversation.pending.iter().find(|pending| pending.id() == confirmation.action_id);
+        let pending = pending.ok_or_else(|| {
             RequestError::invalid_field(
                 &path,
                 "does not match a pending action of this conversation",
             )
         })?;
-        if !seen.insert(given.action_id.clone()) {
+        if !seen.insert(confirmation.action_id.clone()) {
             return Err(RequestError::invalid_field(&path, "has two replies; send one"));
         }
-        let approval = service.approval(caller, asked.approval_id)?;
+        let approval = service.approval(caller, pending.approval_id)?;
         if approval.state != ApprovalState::Pending {
             return Err(RequestError::invalid_field(
                 &path,
@@ -83,11 +84,11 @@ pub(crate) async fn check_replies(
             ));
         }
         service.check_may_confirm(caller, &approval).await?;
-        let decision = match given.status {
+        let decision = match confirmation.status {
             ConfirmationStatus::Allow => ApprovalDecision::Allow,
             ConfirmationStatus::Deny => ApprovalDecision::Deny,
         };
-        replies.push(ApprovalReply { approval_id: asked.approval_id, decision });
+        replies.push(ApprovalReply { approval_id: pending.approval_id, decision });
     }
     for pending in conversation.pending.iter().filter(|pending| !seen.contains(&pending.id())) {
         if service.approval(caller, pending.approval_id)?.state == ApprovalState::Pending {
@@ -105,7 +106,7 @@ fn still_open_error(pending: &PendingApproval) -> RequestError {
 }
 
 impl PendingApproval {
-    /// Its id in `actions`.
+    /// The id of the approval in `actions`.
     pub(crate) fn id(&self) -> String {
         self.approval_id.to_string()
     }
@@ -143,10 +144,10 @@ impl Toolbox {
         conversation.settling = true;
         let mut refusals = Vec::new();
         for ApprovalReply { approval_id, decision } in replies {
-            if let Err(refused) =
+            if let Err(error) =
                 agent_loop.service.confirm_approval(&agent_loop.caller, approval_id, decision).await
             {
-                refusals.push((approval_id, refused));
+                refusals.push((approval_id, error));
             }
         }
         // Calls that run are stopped with this run, even while another one is awaited.
@@ -158,18 +159,18 @@ impl Toolbox {
         let pending = conversation.pending.iter().zip(&mut guards);
         for (PendingApproval { call, approval_id, execution_id, kind, .. }, guard) in pending {
             let since = Instant::now();
-            let refused = refusals.iter().find(|(id, _)| id == approval_id);
-            let came = match refused {
+            let error = refusals.iter().find(|(id, _)| id == approval_id);
+            let result = match error {
                 // The call has changed since, so withdraw the approval: it must not be allowed
                 // later.
-                Some((_, refused)) => {
+                Some((_, error)) => {
                     let _ = service.cancel_execution(&caller, *execution_id).await;
-                    Err(refused.clone())
+                    Err(error.clone())
                 }
                 None => service.wait_for_execution(&caller, *execution_id).await,
             };
             guard.open = false;
-            settled.push(self.settled_result(agent_loop, since, call, kind, came));
+            settled.push(self.settled_result(agent_loop, since, call, kind, result));
         }
         conversation.settling = false;
         conversation.pending.clear();
@@ -183,18 +184,20 @@ impl Toolbox {
         since: Instant,
         call: &ToolCall,
         kind: &str,
-        came: Result<Execution, RequestError>,
+        result: Result<Execution, RequestError>,
     ) -> ToolResult {
         match &mut self.interpreter {
             Some(interpreter) if kind == CODE_EXECUTION => {
                 // A call of a skill's script has no code in its arguments.
-                let written = || call.arguments["code"].as_str().unwrap_or_default().to_owned();
-                let code =
-                    came.as_ref().map_or_else(|_| written(), |execution| execution.code.clone());
-                let outcome = interpreter.record_round(agent_loop, since, code, came);
+                let submitted_code =
+                    || call.arguments["code"].as_str().unwrap_or_default().to_owned();
+                let code = result
+                    .as_ref()
+                    .map_or_else(|_| submitted_code(), |execution| execution.code.clone());
+                let outcome = interpreter.record_round(agent_loop, since, code, result);
                 tool_result(call, outcome)
             }
-            _ => record_ended(agent_loop, since, call, kind, came),
+            _ => record_ended(agent_loop, since, call, kind, result),
         }
     }
 }

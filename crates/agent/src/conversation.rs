@@ -19,17 +19,17 @@ pub(crate) struct Conversation {
     pub(crate) answered: Vec<ToolResult>,
     /// Ids of the calls of that message that were started.
     #[serde(skip)]
-    pub(crate) begun: Vec<String>,
+    pub(crate) started_calls: Vec<String>,
     /// Whether the pending calls are from an earlier run, and this run has the replies.
     #[serde(skip)]
     pub(crate) settling: bool,
     /// The last error, if nothing was computed before the run ended. Kept while an approval is
     /// pending.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) doubt: Option<Error>,
+    #[serde(rename = "doubt", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unverified_error: Option<Error>,
     /// If another model wrote the request: the input of that model.
     #[serde(skip)]
-    pub(crate) asker: Option<Vec<Message>>,
+    pub(crate) caller_messages: Option<Vec<Message>>,
 }
 
 /// A call that waits for an approval.
@@ -57,8 +57,8 @@ impl Conversation {
         self.messages.push(Message::User { text: text.into() });
     }
 
-    pub(crate) fn record_outcome(&mut self, came: CallOutcome) {
-        match came {
+    pub(crate) fn record_call_outcome(&mut self, outcome: CallOutcome) {
+        match outcome {
             CallOutcome::Done(result) => self.answered.push(result),
             CallOutcome::NeedsApproval(pending) => self.pending.push(pending),
         }
@@ -73,7 +73,7 @@ impl Conversation {
     /// Adds the results of the last calls to the messages, in the order of the calls.
     pub(crate) fn push_tool_results(&mut self) {
         let mut results = std::mem::take(&mut self.answered);
-        self.begun.clear();
+        self.started_calls.clear();
         if let Some(Message::Model { calls, .. }) = self.messages.last() {
             results.sort_by_key(|result| calls.iter().position(|call| call.id == result.call_id));
         }

@@ -1,4 +1,4 @@
-//! The live session of a run, in which the model's code runs round by round.
+//! The session of a run, in which the model's code runs round by round.
 
 use crate::agent_loop::AgentLoop;
 use crate::observation::{ExecutionObservation, ToolOutcome, error_of, is_failed};
@@ -92,9 +92,9 @@ impl Interpreter {
         };
         self.running = Some((code.clone(), since));
         let options = agent_loop.run.child_options();
-        let asked = agent_loop.service.run(&agent_loop.caller, request, options).await;
-        let ended = match asked {
-            Ok(Submitted::Started(attached)) => attached.wait().await,
+        let submitted = agent_loop.service.run(&agent_loop.caller, request, options).await;
+        let ended = match submitted {
+            Ok(Submitted::Started(handle)) => handle.wait().await,
             Ok(Submitted::AwaitingApproval(handle)) => match handle.record().approval_id {
                 Some(approval_id) if !self.waits_for_approval => {
                     self.running = None;
@@ -103,7 +103,7 @@ impl Interpreter {
                 }
                 _ => await_approval(agent_loop, handle).await,
             },
-            Err(refused) => Err(refused),
+            Err(error) => Err(error),
         };
         RoundOutcome::Round(self.record_round(agent_loop, since, code, ended))
     }
@@ -127,8 +127,8 @@ impl Interpreter {
                     files,
                 )
             }
-            Err(refused) => (
-                ExecutionObservation::from_error(&refused.error),
+            Err(error) => (
+                ExecutionObservation::from_error(&error.error),
                 ExecutionStatus::Failed,
                 None,
                 Vec::new(),
@@ -147,7 +147,7 @@ impl Interpreter {
         let failed = is_failed(status);
         self.last_error = match ended {
             Ok(execution) => error_of(&execution),
-            Err(refused) => Some(*refused.error),
+            Err(error) => Some(*error.error),
         };
         agent_loop.unverified = false;
         if !failed {
@@ -159,7 +159,7 @@ impl Interpreter {
         self.rounds.push(round);
         let (error, computed) = (self.last_error.clone(), !failed && observed.has_number());
         let outcome = ToolOutcome { text: observed.text_for_code(), failed, error, computed };
-        agent_loop.record_outcome(&outcome);
+        agent_loop.record_tool_outcome(&outcome);
         outcome
     }
 

@@ -13,8 +13,8 @@ pub(crate) fn render_logs(
     rounds: &[Round],
     max_rounds: u32,
 ) -> String {
-    let begun = if resumed { "Resumed" } else { "Started" };
-    let mut text = format!("INFO: {begun} sandbox session: {sandbox_id}\n");
+    let verb = if resumed { "Resumed" } else { "Started" };
+    let mut text = format!("INFO: {verb} sandbox session: {sandbox_id}\n");
     text.push_str(&format!("INFO: Development plan: {}\n", json_list(plan)));
     for round in rounds {
         text.push_str(&format!(
@@ -23,9 +23,9 @@ pub(crate) fn render_logs(
             heading(&round.step),
             round.code.trim_end()
         ));
-        let mut stream = |name: &str, said: &str| {
-            if !said.trim_end().is_empty() {
-                text.push_str(&format!("{name}:\n{}\n", said.trim_end()));
+        let mut stream = |name: &str, content: &str| {
+            if !content.trim_end().is_empty() {
+                text.push_str(&format!("{name}:\n{}\n", content.trim_end()));
             }
         };
         stream("STDOUT", &round.stdout);

@@ -80,7 +80,7 @@ pub enum ToolCallMode {
     #[default]
     Auto,
     Required,
-    /// It must call this one.
+    /// The model must call this tool.
     Tool(String),
 }
 
@@ -120,8 +120,8 @@ impl std::ops::AddAssign for TokenUsage {
 /// Why there is no response, after all retries.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    #[error("model provider {provider} is unreachable: {reason}")]
-    Unreachable { provider: String, reason: String },
+    #[error("model provider {provider} is unavailable: {reason}")]
+    Unavailable { provider: String, reason: String },
     #[error("model provider {provider} is rate limited or overloaded: {message}")]
     Busy { provider: String, message: String },
     /// A permanent error of the provider or of the request.
@@ -134,7 +134,7 @@ pub enum ModelError {
 impl ModelError {
     pub fn to_error(&self) -> Error {
         let hint = match self {
-            Self::Unreachable { provider, .. } => format!(
+            Self::Unavailable { provider, .. } => format!(
                 "check that it is running, and its address in the environment of the server: {}",
                 ProviderSettingNames::for_provider(provider).address
             ),

@@ -31,6 +31,7 @@ use url::Url;
 const SCRIPT_PREFIX: &str = "script:";
 /// The longest names in use have about eighty bytes.
 const NAME_BYTES_MAX: usize = 200;
+const PROVIDER_CHARS_MAX: usize = 40;
 
 /// Model settings of the operator.
 #[derive(Clone, Default)]
@@ -70,7 +71,7 @@ pub enum ModelsError {
          not ASCII"
     )]
     Key(String),
-    #[error("the default model: {}{}", .0.message, hint_suffix(.0.hint.as_deref()))]
+    #[error("--model: {}{}", .0.message, hint_suffix(.0.hint.as_deref()))]
     Default(Box<Error>),
     #[error(transparent)]
     Script(#[from] ScriptError),
@@ -137,7 +138,7 @@ impl Models {
         match find_provider(&self.providers, name)? {
             (ProviderEntry::Ready(endpoint), model) => Ok(self.provider(endpoint, model)),
             (ProviderEntry::MissingVariable(variable), _) => Err(unavailable_error(format!(
-                "model provider {name} is not configured"
+                "model {name:?} is not available: {variable} is not set"
             ))
             .hint(format!(
                 "set {variable} in the environment of the server, or choose another model in \
@@ -162,21 +163,20 @@ fn find_provider<'a, 'n>(
     places: &'a BTreeMap<String, ProviderEntry>,
     name: &'n str,
 ) -> Result<(&'a ProviderEntry, &'n str), Error> {
-    let shown: String = name.chars().take(NAME_BYTES_MAX).collect();
+    let excerpt: String = name.chars().take(NAME_BYTES_MAX).collect();
     let known = places.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     let Some((provider, model)) = name.split_once('/') else {
-        return Err(unavailable_error(format!("model name {shown:?} has no provider")).hint(
-            format!("use provider/model, such as openai/{shown}; the providers are {known}"),
+        return Err(unavailable_error(format!("model name {excerpt:?} has no provider")).hint(
+            format!("use provider/model, such as openai/{excerpt}; the providers are {known}"),
         ));
     };
     let Some(place) = places.get(provider) else {
-        return Err(unavailable_error(format!(
-            "model {shown:?} not found: its provider is unknown"
-        ))
-        .hint(format!("choose a model of one of these providers: {known}")));
+        let provider: String = provider.chars().take(PROVIDER_CHARS_MAX).collect();
+        return Err(unavailable_error(format!("model {excerpt:?}: unknown provider {provider:?}"))
+            .hint(format!("use one of these providers: {known}")));
     };
     if !is_model_name(model) {
-        return Err(unavailable_error(format!("invalid model name {shown:?}"))
+        return Err(unavailable_error(format!("invalid model name {excerpt:?}"))
             .hint("use the name that the provider documents, such as openai/gpt-4.1"));
     }
     Ok((place, model))

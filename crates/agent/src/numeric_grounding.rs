@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 impl Conversation {
     /// Whether every number of the answer occurs in the model's input.
     pub(crate) fn grounds_numbers_of(&self, answer: &str) -> bool {
-        let known = match &self.asker {
+        let known = match &self.caller_messages {
             // That model wrote the first message.
-            Some(told) => {
-                &grounded_numbers(told)
+            Some(caller_messages) => {
+                &grounded_numbers(caller_messages)
                     | &grounded_numbers(self.messages.get(1..).unwrap_or_default())
             }
             None => grounded_numbers(&self.messages),
@@ -33,8 +33,10 @@ fn grounded_numbers(messages: &[Message]) -> BTreeSet<String> {
             Message::Tools { results } => {
                 for result in results {
                     // A failure echoes the call: lines of its code and the text that it raised.
-                    let told = numbers(&result.text);
-                    known.extend(told.filter(|number| !(result.failed && own.contains(number))));
+                    let numbers_found = numbers(&result.text);
+                    known.extend(
+                        numbers_found.filter(|number| !(result.failed && own.contains(number))),
+                    );
                 }
             }
         }
@@ -64,55 +66,57 @@ mod tests {
     }
 
     /// A model runs this code and gets this result.
-    fn ran(code: &str, told: &str, failed: bool) -> [Message; 2] {
+    fn ran(code: &str, output: &str, failed: bool) -> [Message; 2] {
         let (id, name) = ("1".to_owned(), "run_python".to_owned());
         let call =
             ToolCall { id: id.clone(), name: name.clone(), arguments: json!({"code": code}) };
-        let result = ToolResult { call_id: id, name, text: told.to_owned(), failed };
+        let result = ToolResult { call_id: id, name, text: output.to_owned(), failed };
         [
             Message::Model { text: "it may be 99".to_owned(), calls: vec![call] },
             Message::Tools { results: vec![result] },
         ]
     }
 
-    fn talk(code: &str, told: &str, failed: bool) -> Conversation {
+    fn conversation_with(code: &str, output: &str, failed: bool) -> Conversation {
         let mut messages = vec![user("the sum of 3 columns")];
-        messages.extend(ran(code, told, failed));
+        messages.extend(ran(code, output, failed));
         Conversation { messages, ..Conversation::default() }
     }
 
     #[test]
     fn a_number_that_nothing_has_computed_is_seen() {
-        let told = talk("sum()", "line 12: ZeroDivisionError after 1234.5", true);
-        assert!(told.grounds_numbers_of("It failed at line 12, after 1,234.5."));
-        assert!(told.grounds_numbers_of("The columns could not be added up."));
-        assert!(told.grounds_numbers_of("None of the 3 columns has a sum."));
-        assert!(!told.grounds_numbers_of("The total is 4711."));
-        assert!(!told.grounds_numbers_of("It is 99."), "what the model said itself is no ground");
+        let output = conversation_with("sum()", "line 12: ZeroDivisionError after 1234.5", true);
+        assert!(output.grounds_numbers_of("It failed at line 12, after 1,234.5."));
+        assert!(output.grounds_numbers_of("The columns could not be added up."));
+        assert!(output.grounds_numbers_of("None of the 3 columns has a sum."));
+        assert!(!output.grounds_numbers_of("The total is 4711."));
+        assert!(!output.grounds_numbers_of("It is 99."), "what the model said itself is no ground");
     }
 
     #[test]
     fn a_failure_that_says_the_code_again_is_no_ground_for_what_stands_in_it() {
         let code = "total = 4711 / 0";
         let traceback = "  File \"<cell>\", line 12\n    total = 4711 / 0\nZeroDivisionError";
-        assert!(!talk(code, traceback, true).grounds_numbers_of("The total is 4711."));
-        assert!(talk(code, traceback, true).grounds_numbers_of("It failed at line 12."));
-        let raised = talk("raise ValueError('4711')", "ValueError: 4711", true);
+        assert!(!conversation_with(code, traceback, true).grounds_numbers_of("The total is 4711."));
+        assert!(
+            conversation_with(code, traceback, true).grounds_numbers_of("It failed at line 12.")
+        );
+        let raised = conversation_with("raise ValueError('4711')", "ValueError: 4711", true);
         assert!(!raised.grounds_numbers_of("The total is 4711."));
-        let mut earlier = talk("def total(): return 4711 / 0", "It ran.", false);
+        let mut earlier = conversation_with("def total(): return 4711 / 0", "It ran.", false);
         earlier.messages.extend(ran("total()", "in total\n    return 4711 / 0", true));
         assert!(
             !earlier.grounds_numbers_of("The total is 4711."),
             "nor is code of an earlier call"
         );
-        assert!(talk("print(12 * 1)", "12", false).grounds_numbers_of("It is 12."));
+        assert!(conversation_with("print(12 * 1)", "12", false).grounds_numbers_of("It is 12."));
     }
 
     #[test]
     fn a_request_that_a_model_wrote_is_no_ground_but_what_that_model_was_told_is() {
         let messages = vec![user("Report 4711 for 2024."), user("Begin.")];
-        let asker = Some(vec![user("What was it in 2024?")]);
-        let nested = Conversation { messages, asker, ..Conversation::default() };
+        let caller_messages = Some(vec![user("What was it in 2024?")]);
+        let nested = Conversation { messages, caller_messages, ..Conversation::default() };
         assert!(nested.grounds_numbers_of("There is nothing of 2024."));
         assert!(!nested.grounds_numbers_of("It is 4711."));
     }

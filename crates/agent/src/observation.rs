@@ -1,4 +1,4 @@
-//! What a model sees of an execution: enough to continue, and never more than it can read.
+//! The observation of an execution for a model: enough to continue, and never more than it can read.
 
 use crate::numeric_grounding::has_number;
 use types::{Error, ErrorCode, Execution, ExecutionStatus, OutputStream};
@@ -48,8 +48,8 @@ impl ToolOutcome {
 
 /// The error of an execution. A record without one still has a status.
 pub(crate) fn error_of(execution: &Execution) -> Option<Error> {
-    let unsaid = || Error::new(ErrorCode::ExecutionInterrupted, execution.status.name());
-    is_failed(execution.status).then(|| execution.error.clone().unwrap_or_else(unsaid))
+    let unknown_error = || Error::new(ErrorCode::ExecutionInterrupted, execution.status.name());
+    is_failed(execution.status).then(|| execution.error.clone().unwrap_or_else(unknown_error))
 }
 
 /// The parts of an execution that the model sees.
@@ -72,8 +72,8 @@ impl ExecutionObservation {
             pieces.map(|piece| piece.text.as_str()).collect()
         };
         let mut stdout = stream(OutputStream::Stdout);
-        let shown = execution.results.iter().filter(|result| result.main);
-        for text in shown.filter_map(|result| result.data.get("text/plain")?.as_str()) {
+        let main_results = execution.results.iter().filter(|result| result.main);
+        for text in main_results.filter_map(|result| result.data.get("text/plain")?.as_str()) {
             if !stdout.is_empty() && !stdout.ends_with('\n') {
                 stdout.push('\n');
             }
@@ -178,9 +178,9 @@ mod tests {
     #[test]
     fn what_is_long_keeps_its_beginning_and_its_end() {
         let text = format!("first{}last", "é".repeat(10_000));
-        let told = truncate_middle(&text, 100);
-        assert!(told.starts_with("first") && told.ends_with("last"), "{told}");
-        assert!(told.contains("bytes are left out") && told.len() < 200);
+        let truncated = truncate_middle(&text, 100);
+        assert!(truncated.starts_with("first") && truncated.ends_with("last"), "{truncated}");
+        assert!(truncated.contains("bytes are left out") && truncated.len() < 200);
         assert_eq!(truncate_middle("as it is", 100), "as it is");
     }
 }

@@ -11,7 +11,7 @@ use crate::model::Model;
 use crate::models::Models;
 use crate::observation::ToolOutcome;
 use crate::prompts;
-use crate::toolbox::record_outcome;
+use crate::toolbox::record_tool_call;
 use crate::trace::{Trace, TraceRecorder};
 use serde::Serialize;
 use service::{Caller, RequestError, RunEnd, RunHandle, SECONDS_MAX, Service};
@@ -121,7 +121,7 @@ impl RunOutcome {
     }
 
     /// The run did not finish; a text replaces its answer.
-    pub(crate) fn stopped(stopped: &RunError, remains: ResumeOption) -> Self {
+    pub(crate) fn stopped(stopped: &RunError, resume_option: ResumeOption) -> Self {
         let status = match stopped {
             RunError::Cancelled => ExecutionStatus::Cancelled,
             RunError::BudgetExceeded(BudgetExceeded::Time(_)) => ExecutionStatus::TimedOut,
@@ -133,7 +133,11 @@ impl RunOutcome {
         let error = stopped.to_error();
         let reason = error.message.trim_end_matches('.');
         let answer = prompts::fill(prompts::INCOMPLETE, "reason", reason);
-        Self { status, error: Some(error), answer: format!("{answer} {}", remains.sentence()) }
+        Self {
+            status,
+            error: Some(error),
+            answer: format!("{answer} {}", resume_option.sentence()),
+        }
     }
 }
 
@@ -154,7 +158,7 @@ impl<'a> RunState<'a> {
     ) -> Self {
         let time = budget.time.min(Duration::from_secs(SECONDS_MAX));
         let budget = RunBudget { time, ..budget };
-        let scribe = TraceRecorder::new(Trace {
+        let trace_recorder = TraceRecorder::new(Trace {
             run: run.id(),
             kind: kind.to_owned(),
             request: request.to_owned(),
@@ -164,7 +168,8 @@ impl<'a> RunState<'a> {
         let used = crate::budget::RunUsage::default();
         let (caller, mut conversation) = (run.caller().clone(), conversation);
         // A new message starts without the earlier error, unless approvals are pending.
-        let doubt = conversation.doubt.take().filter(|_| !conversation.pending.is_empty());
+        let unverified_error =
+            conversation.unverified_error.take().filter(|_| !conversation.pending.is_empty());
         let agent_loop = AgentLoop {
             service,
             run,
@@ -172,10 +177,10 @@ impl<'a> RunState<'a> {
             model,
             budget,
             usage: used,
-            trace_recorder: scribe,
+            trace_recorder,
             artifacts: Artifacts::default(),
             isolation_warnings: BTreeMap::new(),
-            unverified_error: doubt,
+            unverified_error,
             unverified: false,
         };
         Self { agent_loop, conversation }
@@ -197,7 +202,7 @@ impl<'a> RunState<'a> {
         }
         self.agent_loop.run.withdraw_approvals().await;
         for pending in std::mem::take(&mut self.conversation.pending) {
-            self.conversation.begun.retain(|id| *id != pending.call.id);
+            self.conversation.started_calls.retain(|id| *id != pending.call.id);
         }
     }
 
@@ -210,7 +215,7 @@ impl<'a> RunState<'a> {
         })
     }
 
-    /// What is recorded at the end of the run.
+    /// Returns the record of the end of the run.
     pub(crate) fn into_run_end(
         mut self,
         mut interpreter: Option<&mut Interpreter>,
@@ -221,14 +226,14 @@ impl<'a> RunState<'a> {
             // The interpreter records stopped code itself, with more detail.
             if interpreter.as_mut().is_none_or(|interpreter| !interpreter.is_running()) {
                 let outcome = ToolOutcome::invalid_call(ErrorCode::Cancelled, STOPPED.to_owned());
-                record_outcome(&mut self.agent_loop, Instant::now(), &call, "", None, outcome);
+                record_tool_call(&mut self.agent_loop, Instant::now(), &call, "", None, outcome);
             }
         }
         if let Some(interpreter) = &mut interpreter {
             interpreter.record_stopped(&mut self.agent_loop);
         }
         let interpreter = interpreter.as_deref();
-        self.conversation.doubt = self.agent_loop.unverified_error.take();
+        self.conversation.unverified_error = self.agent_loop.unverified_error.take();
         let used = &self.agent_loop.usage;
         RunEnd {
             error,
@@ -294,8 +299,8 @@ impl ResumeOption {
     fn sentence(self) -> &'static str {
         match self {
             Self::Session => {
-                "The logs show the completed steps; the session is open, and you can continue in \
-                 it."
+                "The logs show the completed steps. The session is open; pass its `sandbox_id` to \
+                 continue."
             }
             Self::Logs => "The logs show the completed steps; the session has ended.",
             Self::Untouched => "Nothing was run; the session is unchanged.",

@@ -156,16 +156,17 @@ impl Toolbox {
             agent_loop.usage.begin_round(&agent_loop.budget)?;
         }
         self.has_called = true;
-        let apart = |call: &ToolCall| match self.handler_for(&call.name) {
+        let isolated = |call: &ToolCall| match self.handler_for(&call.name) {
             ToolHandler::Tool(tool) => !self.uses_session(tool),
             _ => false,
         };
-        let (apart, here): (Vec<ToolCall>, Vec<ToolCall>) = calls.into_iter().partition(apart);
-        self.call_isolated(agent_loop, conversation, &apart).await;
-        for call in here {
-            conversation.begun.push(call.id.clone());
-            let came = self.call_one(agent_loop, &conversation.messages, call).await?;
-            conversation.record_outcome(came);
+        let (isolated, in_session): (Vec<ToolCall>, Vec<ToolCall>) =
+            calls.into_iter().partition(isolated);
+        self.call_isolated(agent_loop, conversation, &isolated).await;
+        for call in in_session {
+            conversation.started_calls.push(call.id.clone());
+            let outcome = self.call_one(agent_loop, &conversation.messages, call).await?;
+            conversation.record_call_outcome(outcome);
         }
         Ok(())
     }
@@ -180,7 +181,7 @@ impl Toolbox {
         let since = Instant::now();
         let (service, run, caller) =
             (agent_loop.service, agent_loop.run, &agent_loop.caller.clone());
-        let mut under_way: FuturesUnordered<_> = calls
+        let mut running: FuturesUnordered<_> = calls
             .iter()
             .filter_map(|call| match self.handler_for(&call.name) {
                 ToolHandler::Tool(tool) => Some((tool, call)),
@@ -190,10 +191,10 @@ impl Toolbox {
                 (tool, call, self.call_tool(service, (run, caller), tool, call).await)
             })
             .collect();
-        conversation.begun.extend(calls.iter().map(|call| call.id.clone()));
-        while let Some((tool, call, outcome)) = under_way.next().await {
+        conversation.started_calls.extend(calls.iter().map(|call| call.id.clone()));
+        while let Some((tool, call, outcome)) = running.next().await {
             conversation
-                .record_outcome(record_tool_execution(agent_loop, since, tool, call, outcome));
+                .record_call_outcome(record_tool_execution(agent_loop, since, tool, call, outcome));
         }
     }
 
@@ -205,17 +206,17 @@ impl Toolbox {
     async fn call_one(
         &mut self,
         agent_loop: &mut AgentLoop<'_>,
-        asked: &[Message],
+        caller_messages: &[Message],
         call: ToolCall,
     ) -> Result<CallOutcome, RunError> {
         let since = Instant::now();
         let (kind, result) = match self.handler_for(&call.name) {
-            ToolHandler::Code => return self.run_code(agent_loop, asked, call).await,
+            ToolHandler::Code => return self.run_code(agent_loop, caller_messages, call).await,
             ToolHandler::SkillScript => match self.skills.script_code(&call.arguments) {
                 Ok((code, files)) => {
                     return Ok(self.run_code_round(agent_loop, call, code, None, files).await);
                 }
-                Err(wrong) => (SKILL, ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, wrong)),
+                Err(message) => (SKILL, ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, message)),
             },
             ToolHandler::LoadSkill => {
                 (SKILL, skill_outcome(self.skills.load_skill(&call.arguments)))
@@ -240,22 +241,22 @@ impl Toolbox {
                 ),
             ),
         };
-        Ok(CallOutcome::Done(record_outcome(agent_loop, since, &call, kind, None, result)))
+        Ok(CallOutcome::Done(record_tool_call(agent_loop, since, &call, kind, None, result)))
     }
 
     fn unknown_tool_message(&self, name: &str) -> String {
         let names: Vec<String> =
             self.all_definitions().into_iter().map(|offer| offer.name).collect();
         let tools = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        let said = prompts::fill(prompts::UNKNOWN_TOOL, "name", &format!("{name:?}"));
-        prompts::fill(&said, "tools", &tools)
+        let text = prompts::fill(prompts::UNKNOWN_TOOL, "name", &format!("{name:?}"));
+        prompts::fill(&text, "tools", &tools)
     }
 
     /// Runs code, or lets the model write code for a request.
     async fn run_code(
         &mut self,
         agent_loop: &mut AgentLoop<'_>,
-        asked: &[Message],
+        caller_messages: &[Message],
         call: ToolCall,
     ) -> Result<CallOutcome, RunError> {
         let since = Instant::now();
@@ -268,9 +269,10 @@ impl Toolbox {
             }
             (None, Some(request)) => {
                 let context = text("context");
-                let result =
-                    self.run_code_task(agent_loop, asked, &request, context.as_deref()).await?;
-                Ok(CallOutcome::Done(record_outcome(
+                let result = self
+                    .run_code_task(agent_loop, caller_messages, &request, context.as_deref())
+                    .await?;
+                Ok(CallOutcome::Done(record_tool_call(
                     agent_loop,
                     since,
                     &call,
@@ -280,12 +282,12 @@ impl Toolbox {
                 )))
             }
             _ => {
-                let wrong = match self.agent {
+                let message = match self.agent {
                     Some(_) => "Give exactly one of `code` and `request`, as text.",
                     None => "`code` is missing: give the code of this step, as text.",
                 };
-                let result = ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, wrong.to_owned());
-                Ok(CallOutcome::Done(record_outcome(
+                let result = ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, message.to_owned());
+                Ok(CallOutcome::Done(record_tool_call(
                     agent_loop,
                     since,
                     &call,
@@ -311,7 +313,7 @@ impl Toolbox {
                 ErrorCode::ToolUnavailable,
                 "No code can be run here.".to_owned(),
             );
-            return CallOutcome::Done(record_outcome(
+            return CallOutcome::Done(record_tool_call(
                 agent_loop,
                 since,
                 &call,
@@ -346,25 +348,26 @@ impl Toolbox {
     async fn run_code_task(
         &mut self,
         agent_loop: &mut AgentLoop<'_>,
-        asked: &[Message],
+        caller_messages: &[Message],
         request: &str,
         context: Option<&str>,
     ) -> Result<ToolOutcome, RunError> {
         let Some(mut interpreter) = BorrowedInterpreter::borrow_from(self) else {
             return Ok(ToolOutcome::from_text(String::new()));
         };
-        let (asker, rounds) = (Some(asked.to_vec()), Some(agent_loop.budget.rounds));
-        let mut conversation = Conversation { asker, ..Conversation::default() };
+        let (caller_messages, rounds) =
+            (Some(caller_messages.to_vec()), Some(agent_loop.budget.rounds));
+        let mut conversation = Conversation { caller_messages, ..Conversation::default() };
         let files = interpreter.files.clone();
         let task = code_task::CodeTask { request, context, files: &files, rounds };
-        let carried = Box::pin(code_task::run_code_task(
+        let outcome = Box::pin(code_task::run_code_task(
             agent_loop,
             &mut interpreter.tools,
             &mut conversation,
             task,
         ))
         .await;
-        carried.map(|RunOutcome { answer, error, .. }| ToolOutcome {
+        outcome.map(|RunOutcome { answer, error, .. }| ToolOutcome {
             failed: error.is_some(),
             error,
             ..ToolOutcome::from_text(answer)
@@ -386,10 +389,10 @@ impl Toolbox {
             files: Vec::new(),
             limits: LimitsRequest::default(),
         };
-        let asked = service.run(caller, request, run.child_options()).await?;
-        match asked {
-            Submitted::Started(attached) => {
-                attached.wait().await.map(Box::new).map(ToolExecution::Ended)
+        let submitted = service.run(caller, request, run.child_options()).await?;
+        match submitted {
+            Submitted::Started(handle) => {
+                handle.wait().await.map(Box::new).map(ToolExecution::Ended)
             }
             Submitted::AwaitingApproval(handle) => {
                 Ok(ToolExecution::NeedsApproval(handle.detach()))
@@ -460,8 +463,8 @@ fn record_tool_execution(
                 CallOutcome::Done(record_ended(agent_loop, since, call, &tool.kind, Ok(execution)))
             }
         },
-        Err(refused) => {
-            CallOutcome::Done(record_ended(agent_loop, since, call, &tool.kind, Err(refused)))
+        Err(error) => {
+            CallOutcome::Done(record_ended(agent_loop, since, call, &tool.kind, Err(error)))
         }
     }
 }
@@ -487,20 +490,21 @@ pub(crate) fn record_ended(
                 error: error_of(&execution),
                 computed: observed.has_number(),
             };
-            let result = record_outcome(agent_loop, since, call, kind, Some(execution.id), result);
+            let result =
+                record_tool_call(agent_loop, since, call, kind, Some(execution.id), result);
             agent_loop.add_artifacts(&execution.files_out, execution.sandbox_id);
             result
         }
-        Err(refused) => {
-            let text = ExecutionObservation::from_error(&refused.error).text_for_tool();
+        Err(error) => {
+            let text = ExecutionObservation::from_error(&error.error).text_for_tool();
             let result =
-                ToolOutcome { text, failed: true, error: Some(*refused.error), computed: false };
-            record_outcome(agent_loop, since, call, kind, None, result)
+                ToolOutcome { text, failed: true, error: Some(*error.error), computed: false };
+            record_tool_call(agent_loop, since, call, kind, None, result)
         }
     }
 }
 
-pub(crate) fn record_outcome(
+pub(crate) fn record_tool_call(
     agent_loop: &mut AgentLoop<'_>,
     since: Instant,
     call: &ToolCall,
@@ -519,7 +523,7 @@ pub(crate) fn record_outcome(
     };
     agent_loop.run.publish(Event::Tool(tool.clone()));
     agent_loop.trace_recorder.record(since, TraceAction::Called { tool });
-    agent_loop.record_outcome(&result);
+    agent_loop.record_tool_outcome(&result);
     tool_result(call, result)
 }
 
@@ -545,18 +549,17 @@ pub(crate) fn check_choice(work: &ResolvedAgent, skills: &Skills) -> Result<(), 
     let problem = match &work.orchestration.tool_choice {
         ToolChoice::Auto => None,
         ToolChoice::Required if known.is_empty() => {
-            Some("a tool, and the agent has no tools".to_owned())
+            Some("tool_choice is required, but the agent has no tools".to_owned())
         }
         ToolChoice::Required => None,
         ToolChoice::Tools(names) => names
             .iter()
             .find(|name| !known.contains(name))
-            .map(|name| format!("{name:?}, and the agent has no such tool")),
+            .map(|name| format!("tool_choice names {name:?}, which is not a tool of the agent")),
     };
     match problem {
         None => Ok(()),
-        Some(problem) => {
-            let message = format!("tool_choice requires {problem}");
+        Some(message) => {
             let hint = format!("the tools of the agent are: {}", known.join(", "));
             Err(Error::new(ErrorCode::ToolUnavailable, message).hint(hint))
         }
@@ -584,15 +587,15 @@ fn run_python_tool() -> ToolDefinition {
 fn code_execution_tool() -> ToolDefinition {
     ToolDefinition {
         name: CODE_EXECUTION.to_owned(),
-        description: "Run Python in the session of this conversation: `code` as it is, or \
-                      `request` in plain words to have it planned and written."
+        description: "Run Python in the session of this conversation: `code`, or a `request` in \
+                      natural language that is planned and written for you."
             .to_owned(),
         input_schema: json!({
             "type": "object",
             "properties": {
-                "code": {"type": "string", "description": "Python to run now."},
-                "request": {"type": "string", "description": "What is wanted, in plain words."},
-                "context": {"type": "string", "description": "What to keep in mind for a request."},
+                "code": {"type": "string", "description": "Python code to run."},
+                "request": {"type": "string", "description": "What the code should do, in natural language."},
+                "context": {"type": "string", "description": "Additional context of a request."},
             },
             "additionalProperties": false,
         }),

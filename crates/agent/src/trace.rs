@@ -34,7 +34,7 @@ pub struct TraceStep {
     pub at_ms: u64,
     pub ms: u64,
     #[serde(flatten)]
-    pub did: TraceAction,
+    pub action: TraceAction,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -46,7 +46,8 @@ pub enum TraceAction {
         system: String,
         /// Messages that no earlier request contained
         messages: Vec<Message>,
-        said: String,
+        #[serde(rename = "said")]
+        response: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<ToolCall>,
         tokens: TokenUsage,
@@ -94,9 +95,12 @@ impl TraceRecorder {
         new: &[Message],
         answer: &ModelResponse,
     ) {
-        let (said, calls) = (answer.text.clone(), answer.calls.clone());
+        let (response, calls) = (answer.text.clone(), answer.calls.clone());
         let (system, messages, tokens) = (system.to_owned(), new.to_vec(), answer.tokens);
-        self.record(since, TraceAction::Asked { purpose, system, messages, said, calls, tokens });
+        self.record(
+            since,
+            TraceAction::Asked { purpose, system, messages, response, calls, tokens },
+        );
     }
 
     /// Records a request that got no response.
@@ -119,9 +123,9 @@ impl TraceRecorder {
         );
     }
 
-    pub(crate) fn record(&mut self, since: Instant, did: TraceAction) {
+    pub(crate) fn record(&mut self, since: Instant, action: TraceAction) {
         let at_ms = millis(since.duration_since(self.started_at));
-        self.trace.steps.push(TraceStep { at_ms, ms: millis(since.elapsed()), did });
+        self.trace.steps.push(TraceStep { at_ms, ms: millis(since.elapsed()), action });
     }
 }
 

@@ -96,7 +96,7 @@ enum Command {
     /// --session, or `belljar session`, to keep them.
     #[command(after_help = "Examples:\n  \
         belljar exec 'print(6 * 7)'\n  \
-        belljar exec --timeout 5 report.py -- --json\n  \
+        belljar exec --timeout 5 report.py --json\n  \
         belljar exec --file sales.csv --out charts plot.py\n  \
         belljar exec --server http://127.0.0.1:7117 --session talk -")]
     Exec(exec::Args),
@@ -386,7 +386,7 @@ impl std::fmt::Display for CliError {
 
 impl From<types::Error> for CliError {
     fn from(error: types::Error) -> Self {
-        let asked_wrongly = matches!(
+        let is_usage_error = matches!(
             error.code,
             types::ErrorCode::ArgsInvalid
                 | types::ErrorCode::ArgsMissing
@@ -394,7 +394,7 @@ impl From<types::Error> for CliError {
                 | types::ErrorCode::FileUnsupported
                 | types::ErrorCode::FileNotFound
         );
-        let exit = if asked_wrongly { EXIT_USAGE } else { EXIT_INTERNAL };
+        let exit = if is_usage_error { EXIT_USAGE } else { EXIT_INTERNAL };
         Self::new(error.to_string(), exit)
     }
 }
@@ -409,7 +409,9 @@ mod tests {
         let help = verb.render_long_help().to_string();
         let name = verb.get_bin_name().unwrap_or_default();
         *reference += &format!("\n## {name}\n\n```text\n{}\n```\n", help.trim_end());
-        for inner in verb.get_subcommands_mut().filter(|inner| inner.get_name() != "help") {
+        let listed =
+            |inner: &&mut clap::Command| !inner.is_hide_set() && inner.get_name() != "help";
+        for inner in verb.get_subcommands_mut().filter(listed) {
             describe(inner, reference);
         }
     }

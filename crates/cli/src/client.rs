@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Only for connecting. The duration of a response depends on the request.
+/// Timeout for connecting only. The duration of a response depends on the request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum page size of the server.
 const PAGE_SIZE: usize = 200;
@@ -90,7 +90,9 @@ impl ApiRequest {
 pub(crate) enum ClientError {
     #[error("invalid server URL {0:?}; use one such as http://127.0.0.1:7117")]
     Address(String),
-    #[error("the API key contains invalid characters")]
+    #[error(
+        "the API key contains characters that are not allowed in a header; use the key as `belljar key new` printed it"
+    )]
     Key,
     #[error("cannot read {path}: {error}")]
     File { path: PathBuf, error: std::io::Error },

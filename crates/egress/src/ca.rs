@@ -36,15 +36,15 @@ const LEAVES_MAX: usize = 1024;
 /// Many times the size of a key and a certificate.
 const FILE_BYTES_MAX: usize = 64 * 1024;
 /// Signed once at start to test the authority.
-const SELF_TEST_HOST: &str = "trial.invalid";
+const SELF_TEST_HOST: &str = "self-test.invalid";
 
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    #[error("cannot read or create the interception key: {0}")]
+    #[error("cannot read or create the CA key of the egress proxy: {0}")]
     File(#[from] keyfile::Error),
     #[error(
-        "{} is not a valid interception key with its certificate; delete the file, and the next \
-         start creates a new one",
+        "{} is not a valid CA key of the egress proxy with its certificate; delete the file, and \
+         the next start creates a new one",
         path.display()
     )]
     InvalidFile { path: PathBuf, source: CaFileError },
@@ -54,7 +54,7 @@ pub enum CaError {
     Tls(#[from] rustls::Error),
 }
 
-/// What is wrong with the file of the authority.
+/// Why the file of the authority is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum CaFileError {
     #[error("the file has no certificate")]
@@ -83,17 +83,17 @@ impl Ca {
     /// Loads the authority from a directory, or creates it there.
     pub fn load_or_create(directory: &Path) -> Result<Self, CaError> {
         let path = directory.join(FILE);
-        if let Some(kept) = keyfile::read(&path, FILE_BYTES_MAX)? {
-            return Self::load(&path, &kept);
+        if let Some(text) = keyfile::read(&path, FILE_BYTES_MAX)? {
+            return Self::load(&path, &text);
         }
-        let made = generate_pem()?;
-        match keyfile::create(&path, made.as_bytes()) {
+        let pem = generate_pem()?;
+        match keyfile::create(&path, pem.as_bytes()) {
             // Another process may have created it first; the file on disk counts.
             Err(error) if !error.is_already_there() => return Err(error.into()),
             Ok(()) | Err(_) => {}
         }
-        let kept = keyfile::read(&path, FILE_BYTES_MAX)?;
-        Self::load(&path, &kept.unwrap_or_default())
+        let text = keyfile::read(&path, FILE_BYTES_MAX)?;
+        Self::load(&path, &text.unwrap_or_default())
     }
 
     fn load(path: &Path, text: &[u8]) -> Result<Self, CaError> {

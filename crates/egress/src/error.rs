@@ -71,9 +71,9 @@ impl FetchError {
 
 impl From<FetchError> for Error {
     fn from(error: FetchError) -> Self {
-        let mut fault = Self::new(ErrorCode::FileFetchFailed, error.to_string())
+        let mut api_error = Self::new(ErrorCode::FileFetchFailed, error.to_string())
             .hint("check the URL, or download the file and upload it");
-        fault.retryable = error.is_retryable();
-        fault
+        api_error.retryable = error.is_retryable();
+        api_error
     }
 }

@@ -21,7 +21,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use url::Host;
 
-/// More than the tables and documents that people use; the working directory must hold it.
+/// Maximum size of a fetched file: larger than the tables and documents that people use. The working
+/// directory must hold it.
 const BYTES_MAX: u64 = 100 * 1024 * 1024;
 /// A user waits for it.
 const TIME_MAX: Duration = Duration::from_secs(60);
@@ -31,7 +32,7 @@ const IDLE_MAX: Duration = Duration::from_secs(15);
 const REDIRECTS_MAX: usize = 5;
 /// Ten times what servers send. hyper's buffer limits their bytes to 400 KiB.
 const HEADERS_MAX: usize = 100;
-/// Longer than any registered type.
+/// Maximum length of a MIME type: longer than any registered one.
 const MIME_BYTES_MAX: usize = 127;
 const UNKNOWN_MIME: &str = "application/octet-stream";
 const USER_AGENT: &str = concat!("belljar/", env!("CARGO_PKG_VERSION"));
@@ -94,7 +95,7 @@ impl Fetcher {
         W: AsyncWrite + Unpin,
     {
         let max = self.config.time_max;
-        let walk = async {
+        let download = async {
             let target = FetchTarget::new(url, &self.config.exceptions).map_err(FetchError::Url)?;
             let (route, mut answer) = self.follow_redirects(target).await?;
             let (size, sha256) = self.write_body(&mut answer, into).await?;
@@ -107,7 +108,7 @@ impl Fetcher {
                 sha256,
             })
         };
-        timeout(max, walk).await.unwrap_or(Err(FetchError::Timeout { max }))
+        timeout(max, download).await.unwrap_or(Err(FetchError::Timeout { max }))
     }
 
     /// Follows redirects until a server returns the file.
@@ -237,11 +238,12 @@ fn header(answer: &Response, name: HeaderName) -> Option<&HeaderValue> {
 }
 
 fn mime(answer: &Response) -> String {
-    let said = header(answer, CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let essence = said.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    let content_type =
+        header(answer, CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     let token = |part: &str| {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&byte);
-        !part.is_empty() && part.bytes().all(fits)
+        let is_token_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&byte);
+        !part.is_empty() && part.bytes().all(is_token_byte)
     };
     let known = essence.len() <= MIME_BYTES_MAX
         && essence.split_once('/').is_some_and(|(kind, name)| token(kind) && token(name));

@@ -74,12 +74,12 @@ fn decode_extended_value(value: &str) -> Option<String> {
 /// directory.
 fn sanitize_file_name(text: &str) -> Option<String> {
     let last = text.rsplit(['/', '\\']).next()?;
-    let shown: String = last
+    let name: String = last
         .chars()
         .filter(|character| !is_invisible(*character))
         .map(|character| if "<>:\"|?*".contains(character) { '_' } else { character })
         .collect();
-    let name = shown.trim_matches(|character: char| character == '.' || character.is_whitespace());
+    let name = name.trim_matches(|character: char| character == '.' || character.is_whitespace());
     (!name.is_empty()).then(|| truncate_file_name(name))
 }
 
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_name_is_never_a_path() {
-        let nasty = [
+        let hostile = [
             ("attachment; filename=\"../../etc/passwd\"", "passwd"),
             ("attachment; filename=/etc/passwd", "passwd"),
             ("attachment; filename*=UTF-8''..%2f..%2fetc%2fpasswd", "passwd"),
@@ -160,7 +160,7 @@ mod tests {
             ("attachment; filename*=UTF-8''x%E2%80%AEfdp.exe", "xfdp.exe"),
             ("attachment; filename=\"c:evil|x?.txt \"", "c_evil_x_.txt"),
         ];
-        for (disposition, name) in nasty {
+        for (disposition, name) in hostile {
             assert_eq!(named(disposition), name, "{disposition}");
         }
         assert_eq!(of_path("/..%2f..%2fetc%2fpasswd"), "passwd");

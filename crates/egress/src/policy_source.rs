@@ -1,4 +1,4 @@
-//! Where the proxy gets the egress policy of a sandbox.
+//! The source of the egress policy of a sandbox.
 //!
 //! The policy is a value that holds for one decision. No part of it comes from the sandbox.
 
@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use types::WorkspaceId;
 
-/// What a sandbox may access at this moment.
+/// The hosts and credentials that a sandbox may use at this moment.
 #[derive(Debug, Default)]
 pub struct EgressPolicy {
     pub openings: Vec<IntegrationRules>,
@@ -22,7 +22,7 @@ pub struct EgressPolicy {
     pub credentials: Vec<Credential>,
 }
 
-/// Where the integrations of a sandbox are listed, for error messages to its code.
+/// The field that lists the integrations of a sandbox, for error messages to its code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IntegrationsField {
     /// The request, tool or function that the sandbox runs for.
@@ -35,8 +35,8 @@ pub enum IntegrationsField {
 impl fmt::Display for IntegrationsField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Request => "integrations",
-            Self::Specification => "external_access_integrations",
+            Self::Request => "`integrations`",
+            Self::Specification => "`external_access_integrations` of the agent",
         })
     }
 }
@@ -54,7 +54,7 @@ pub struct Credential {
     pub header: HeaderName,
     /// Text before the value in the header, such as `Bearer `.
     pub prefix: String,
-    /// What the sandbox has instead of the value. Unique per secret.
+    /// The text that the sandbox has instead of the value. Unique per secret.
     pub placeholder: String,
 }
 

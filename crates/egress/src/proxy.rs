@@ -98,15 +98,15 @@ impl Proxy {
         http1.alpn_protocols = vec![HTTP1.to_vec()];
         http2.alpn_protocols = vec![HTTP2.to_vec()];
         let (tls_http1, tls_http2) = (Arc::new(http1), Arc::new(http2));
-        let seats = ConnectionSlots::new(limits.clone());
-        let (spellings, sandboxes) = (SecretEncodingsCache::default(), AtomicU64::new(0));
+        let connection_slots = ConnectionSlots::new(limits.clone());
+        let (secret_encodings, sandboxes) = (SecretEncodingsCache::default(), AtomicU64::new(0));
         let lookups = Arc::new(Semaphore::new(limits.lookups_total));
         Ok(Self(Arc::new(ProxyState {
             ca,
             resolver,
             limits,
-            connection_slots: seats,
-            secret_encodings: spellings,
+            connection_slots,
+            secret_encodings,
             sandboxes,
             lookups,
             tls_http1,

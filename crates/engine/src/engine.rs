@@ -175,7 +175,7 @@ impl Engine {
     ) -> Result<SandboxHandle, Error> {
         let active = self.start_queue.enter(started_by);
         let mut handle = self.attach_sandbox(ready, limits, grants, &active).await?;
-        handle.sandbox.stay();
+        handle.sandbox.keep_alive();
         Ok(handle)
     }
 

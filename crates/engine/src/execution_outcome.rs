@@ -72,12 +72,15 @@ pub(crate) fn classify_exit(
             format!("exceeded the CPU time limit of {} ms", limits.cpu_ms),
         ),
         ExitCause::MemoryLimit => fail(record, EXIT_MEMORY, memory_error(limits, entry)),
-        ExitCause::SessionsLimit => fail(
+        ExitCause::ProcessSessionsLimit => fail(
             record,
             EXIT_SANDBOX,
             Error::new(
                 ErrorCode::ProcessesExceeded,
-                format!("more than {} concurrent process sessions (setsid)", sandbox::SESSIONS_MAX),
+                format!(
+                    "more than {} concurrent process sessions (setsid)",
+                    sandbox::PROCESS_SESSIONS_MAX
+                ),
             )
             .hint(
                 "start fewer processes with start_new_session=True at once; a server with a \

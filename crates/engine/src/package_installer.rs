@@ -255,7 +255,7 @@ fn internal_error(error: &dyn std::error::Error) -> Error {
 
 fn install_error(error: &InstallError) -> Error {
     let hint = match error {
-        InstallError::Unavailable { trouble: reason, .. } => hint_for(*reason),
+        InstallError::Unavailable { failure, .. } => hint_for(*failure),
         InstallError::NoIndex => {
             "use another environment, or set index = \"pypi\" in its definition"
         }
@@ -273,8 +273,8 @@ fn install_error(error: &InstallError) -> Error {
     Error::new(code, error.to_string()).hint(hint)
 }
 
-fn hint_for(reason: ResolutionFailure) -> &'static str {
-    match reason {
+fn hint_for(failure: ResolutionFailure) -> &'static str {
+    match failure {
         ResolutionFailure::Unknown => {
             "no such package in the index; the name of a package often differs from that of its \
              module"

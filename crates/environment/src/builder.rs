@@ -52,20 +52,21 @@ pub(crate) fn build(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<BuiltEnvironment, BuildError> {
     let view = MountedPython::new(&plan.python);
-    create_venv(&view, directory).map_err(BuildError::files("laying out", directory))?;
+    create_venv(&view, directory)
+        .map_err(BuildError::files("creating the virtual environment in", directory))?;
     let mut matplotlib_config = None;
     if !plan.definition.lock.is_empty() {
         install(plan, directory, progress)?;
         startup_hooks::remove_startup_hooks(&directory.join(view.site_packages()))
-            .map_err(BuildError::files("quieting the packages in", directory))?;
+            .map_err(BuildError::files("removing startup hooks in", directory))?;
         rewrite_shebangs(&directory.join("bin"))
-            .map_err(BuildError::files("adapting the programs in", directory))?;
+            .map_err(BuildError::files("rewriting shebangs in", directory))?;
         progress(Progress::Compiling);
         bytecode::compile(plan, &view, directory)?;
         matplotlib_config = cache_matplotlib_fonts(plan, &view, directory, progress);
     }
     let amount =
-        make_readable(directory).map_err(BuildError::files("opening to readers", directory))?;
+        make_readable(directory).map_err(BuildError::files("making readable", directory))?;
     Ok(BuiltEnvironment {
         name: plan.definition.name.clone(),
         digest: plan.digest.clone(),
@@ -200,33 +201,34 @@ fn cache_matplotlib_fonts(
 ) -> Option<PathBuf> {
     let site_packages = directory.join(view.site_packages());
     // Third-party packages never run here, because this process has no isolation.
-    let ours = built_in_text(plan.definition.name.as_str()).is_some();
-    if !ours || !site_packages.join("matplotlib").is_dir() {
+    let is_built_in = built_in_text(plan.definition.name.as_str()).is_some();
+    if !is_built_in || !site_packages.join("matplotlib").is_dir() {
         return None;
     }
     let config = directory.join(MATPLOTLIB_CONFIG);
     fs::create_dir_all(config.parent()?).ok()?;
     let version =
         installed_packages(&site_packages).ok()?.into_iter().find(|it| it.name == "matplotlib")?;
-    let kept = plan.fonts.join(format!("matplotlib-{}", version.version));
-    if !kept.is_dir() {
+    let font_list = plan.fonts.join(format!("matplotlib-{}", version.version));
+    if !font_list.is_dir() {
         progress(Progress::CachingFonts);
-        list_fonts(plan, &site_packages, &kept)?;
+        list_fonts(plan, &site_packages, &font_list)?;
     }
-    copy_files(&kept, &config).ok()?;
+    copy_files(&font_list, &config).ok()?;
     Some(Path::new(INSIDE_ENVIRONMENT).join(MATPLOTLIB_CONFIG))
 }
 
 /// Creates the list, which has only the fonts of matplotlib, in a separate directory.
-fn list_fonts(plan: &BuildPlan<'_>, site_packages: &Path, kept: &Path) -> Option<()> {
+fn list_fonts(plan: &BuildPlan<'_>, site_packages: &Path, font_list: &Path) -> Option<()> {
     fs::create_dir_all(&plan.fonts).ok()?;
-    let aside = tempfile::TempDir::new_in(&plan.fonts).ok()?;
+    let directory = tempfile::TempDir::new_in(&plan.fonts).ok()?;
     let mut command = subprocess::isolated_python(&plan.python.executable);
-    command.args(["-c", FONT_CACHE]).arg(site_packages).env("MPLCONFIGDIR", aside.path());
+    command.args(["-c", FONT_CACHE]).arg(site_packages).env("MPLCONFIGDIR", directory.path());
     let ended = subprocess::run_streaming(&mut command, |_| {}).ok()?;
     // If another process was faster, its list is the same.
-    (ended.status.success() && (fs::rename(aside.path(), kept).is_ok() || kept.is_dir()))
-        .then_some(())
+    (ended.status.success()
+        && (fs::rename(directory.path(), font_list).is_ok() || font_list.is_dir()))
+    .then_some(())
 }
 
 fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
@@ -241,8 +243,9 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
 fn variables(definition: &Definition, view: &MountedPython<'_>) -> BTreeMap<String, String> {
     let library_path =
         view.library_path().map(|path| ("LD_LIBRARY_PATH".to_owned(), path.display().to_string()));
-    let said = definition.variables.iter().map(|(name, value)| (name.to_string(), value.clone()));
-    said.chain(library_path).collect()
+    let variables =
+        definition.variables.iter().map(|(name, value)| (name.to_string(), value.clone()));
+    variables.chain(library_path).collect()
 }
 
 /// The packages by their own metadata, sorted by name.

@@ -164,9 +164,10 @@ impl Definition {
 
     pub(crate) fn with_lock(self, text: &str) -> Result<Self, DefinitionError> {
         let lock = Lock::parse(text).and_then(|lock| {
-            let outside = lock.made_for().filter(|made_for| !self.python.covers(made_for));
-            if let Some(made_for) = outside {
-                return Err(LockError::PythonMismatch { made_for, wanted: self.python });
+            let outside =
+                lock.python_range().filter(|python_range| !self.python.covers(python_range));
+            if let Some(python_range) = outside {
+                return Err(LockError::PythonMismatch { python_range, required: self.python });
             }
             self.packages.iter().try_for_each(|package| lock.require(package))?;
             Ok(lock)
@@ -179,7 +180,7 @@ impl Definition {
 
     /// The Pythons that it can be built with, given the locked packages.
     pub(crate) fn accepted_pythons(&self) -> VersionRange {
-        self.lock.made_for().unwrap_or(self.python)
+        self.lock.python_range().unwrap_or(self.python)
     }
 
     /// Feeds the whole definition into `hasher`.
@@ -230,7 +231,7 @@ impl Name {
     }
 
     /// From text that this crate composed, and that is valid.
-    pub(crate) fn made(text: String) -> Self {
+    pub(crate) fn trusted(text: String) -> Self {
         Self(text)
     }
 }
@@ -245,10 +246,10 @@ impl TryFrom<String> for Name {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        let fits = text.len() <= NAME_BYTES_MAX
+        let is_valid = text.len() <= NAME_BYTES_MAX
             && text.starts_with(|c: char| c.is_ascii_lowercase())
             && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-        if fits {
+        if is_valid {
             Ok(Self(text))
         } else {
             Err("a name has at most 40 characters of a-z, 0-9 and -, and starts with a letter")
@@ -278,9 +279,9 @@ impl TryFrom<String> for VariableName {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        let fits = text.starts_with(|c: char| c.is_ascii_uppercase())
+        let is_valid = text.starts_with(|c: char| c.is_ascii_uppercase())
             && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
-        if !fits {
+        if !is_valid {
             return Err("a variable name has only A-Z, 0-9 and _, and starts with a letter");
         }
         if ["LD_", "PYTHON", "PATH", "HOME"].iter().any(|taken| text.starts_with(taken)) {
@@ -373,7 +374,7 @@ mod tests {
     "#;
     const SMALL_LOCK: &str = "et-xmlfile==2.0.0 --hash=sha256:aa";
 
-    fn refusal(text: &str, lock: &str) -> String {
+    fn error_message(text: &str, lock: &str) -> String {
         Definition::parse(text, lock).unwrap_err().to_string()
     }
 
@@ -394,8 +395,11 @@ mod tests {
     fn no_lock_names_an_index_or_a_place_of_the_machine_it_was_made_on() {
         for (name, _, _) in BUILT_IN {
             let definition = Definition::built_in(name).unwrap();
-            for told in ["://", "/home/", "/root/", "/tmp/", "--index", "--find-links"] {
-                assert!(!definition.lock.text().contains(told), "{told} in the lock of {name}");
+            for forbidden in ["://", "/home/", "/root/", "/tmp/", "--index", "--find-links"] {
+                assert!(
+                    !definition.lock.text().contains(forbidden),
+                    "{forbidden} in the lock of {name}"
+                );
             }
         }
     }
@@ -440,7 +444,7 @@ mod tests {
 
     #[test]
     fn an_unknown_field_is_an_error_with_its_place() {
-        let error = refusal(&format!("{SMALL}\npackage = []"), SMALL_LOCK);
+        let error = error_message(&format!("{SMALL}\npackage = []"), SMALL_LOCK);
         assert!(error.contains("unknown field `package`"), "{error}");
         assert!(error.contains("line 6"), "{error}");
         assert!(!error.contains('\n'), "{error}");
@@ -471,7 +475,7 @@ mod tests {
     #[test]
     fn a_package_outside_the_lock_is_refused() {
         assert_eq!(
-            refusal(SMALL, "numpy==2.4.6 --hash=sha256:aa"),
+            error_message(SMALL, "numpy==2.4.6 --hash=sha256:aa"),
             "environment `small`: `et-xmlfile` is not in the lock; create the lock again"
         );
     }

@@ -50,13 +50,17 @@ pub enum Origin {
 const SCRIPT_PREFIX: &str = "script-";
 /// Name prefix of environments that extend another one with packages.
 const EXTENDED_PREFIX: &str = "wider-";
-/// Enough to keep different requirements from colliding.
+/// Digits of a digest in a name: enough that different requirements do not collide.
 const DERIVED_DIGEST_BYTES: usize = 12;
 
 impl Origin {
     pub(crate) fn of(name: &Name) -> Self {
-        let made = |prefix: &&str| name.as_str().starts_with(prefix);
-        if [SCRIPT_PREFIX, EXTENDED_PREFIX].iter().any(made) { Self::Derived } else { Self::Custom }
+        let is_reserved = |prefix: &&str| name.as_str().starts_with(prefix);
+        if [SCRIPT_PREFIX, EXTENDED_PREFIX].iter().any(is_reserved) {
+            Self::Derived
+        } else {
+            Self::Custom
+        }
     }
 }
 
@@ -76,7 +80,7 @@ impl Name {
         let digest = Sha256::digest(need);
         let digest: String =
             digest[..DERIVED_DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
-        Self::made(format!("{prefix}{digest}"))
+        Self::trusted(format!("{prefix}{digest}"))
     }
 }
 
@@ -124,11 +128,11 @@ impl Definitions {
         let name = self.known_name(name)?;
         let path = self.path(&name);
         let text = fs::read(&path).map_err(|error| self.read_error(&name, "reading", error))?;
-        let kept: StoredDefinition = serde_json::from_slice(&text)
+        let stored: StoredDefinition = serde_json::from_slice(&text)
             .map_err(|source| BuildError::StoredDefinition { name: name.clone(), source })?;
-        let definition = Definition::parse(&kept.definition, &kept.lock)?;
+        let definition = Definition::parse(&stored.definition, &stored.lock)?;
         let origin = Origin::of(&definition.name);
-        Ok(Recipe { definition, python: kept.python, origin, toml: kept.definition })
+        Ok(Recipe { definition, python: stored.python, origin, toml: stored.definition })
     }
 
     /// The name of a shipped or added environment, whether or not its definition is readable.
@@ -171,7 +175,7 @@ impl Definitions {
 
     pub(crate) fn save(&self, recipe: &Recipe) -> Result<DefinitionStamp, BuildError> {
         let path = self.path(&recipe.definition.name);
-        let kept = StoredDefinition {
+        let stored = StoredDefinition {
             definition: recipe.toml.clone(),
             lock: recipe.lock().to_owned(),
             python: recipe.python.clone(),
@@ -179,14 +183,14 @@ impl Definitions {
         let write = || {
             fs::create_dir_all(&self.directory)?;
             let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
-            serde_json::to_writer(&mut file, &kept)?;
+            serde_json::to_writer(&mut file, &stored)?;
             file.as_file().sync_all()?;
             // The stamp of this very file: another one may replace it a moment later.
             let stamp = DefinitionStamp::of(&file.as_file().metadata()?);
             file.persist(&path)?;
             Ok(stamp)
         };
-        write().map_err(BuildError::files("keeping", &path))
+        write().map_err(BuildError::files("writing", &path))
     }
 
     pub(crate) fn remove(&self, name: &Name) -> Result<(), BuildError> {

@@ -267,35 +267,38 @@ mod tests {
         }
     }
 
-    fn judged(answer: ProbeReport) -> Result<PathBuf, SkipReason> {
+    fn validated(answer: ProbeReport) -> Result<PathBuf, SkipReason> {
         validate(answer, Some(Path::new("/home/ada"))).map(|python| python.executable)
     }
 
     #[test]
     fn a_usual_cpython_is_taken() {
-        assert_eq!(judged(answer()), Ok("/opt/py/bin/python3.13".into()));
+        assert_eq!(validated(answer()), Ok("/opt/py/bin/python3.13".into()));
     }
 
     #[test]
     fn other_kinds_of_python_are_refused_by_their_kind() {
         let pypy = ProbeReport { implementation: "PyPy".to_owned(), ..answer() };
-        assert_eq!(judged(pypy), Err(SkipReason::NotCPython { implementation: "PyPy".to_owned() }));
+        assert_eq!(
+            validated(pypy),
+            Err(SkipReason::NotCPython { implementation: "PyPy".to_owned() })
+        );
         let free_threaded = ProbeReport { free_threaded: true, ..answer() };
-        assert_eq!(judged(free_threaded), Err(SkipReason::FreeThreaded));
+        assert_eq!(validated(free_threaded), Err(SkipReason::FreeThreaded));
         let narrow = ProbeReport { pointer_bits: 32, ..answer() };
-        assert_eq!(judged(narrow), Err(SkipReason::WrongWidth { bits: 32 }));
+        assert_eq!(validated(narrow), Err(SkipReason::WrongWidth { bits: 32 }));
     }
 
     #[test]
     fn old_and_unfinished_versions_are_refused() {
         let old = ProbeReport { version: [3, 10, 13], ..answer() };
-        assert_eq!(judged(old).unwrap_err().to_string(), "3.10.13 is older than 3.11");
+        assert_eq!(validated(old).unwrap_err().to_string(), "3.10.13 is older than 3.11");
         let candidate = ProbeReport { release_level: "candidate".to_owned(), ..answer() };
-        assert_eq!(judged(candidate).unwrap_err().to_string(), "3.13.0 is a candidate release");
+        assert_eq!(validated(candidate).unwrap_err().to_string(), "3.13.0 is a candidate release");
     }
 
-    fn judged_at(prefix: &str) -> Result<PathBuf, SkipReason> {
-        judged(ProbeReport {
+    fn validated_at(prefix: &str) -> Result<PathBuf, SkipReason> {
+        validated(ProbeReport {
             executable: Path::new(prefix).join("bin/python3"),
             stdlib: Path::new(prefix).join("lib/python3.13"),
             prefix: prefix.into(),
@@ -306,15 +309,15 @@ mod tests {
     #[test]
     fn a_prefix_that_holds_a_home_is_refused() {
         for prefix in ["/", "/home", "/home/ada", "/root"] {
-            let refused = SkipReason::ExposesHome { prefix: prefix.into() };
-            assert_eq!(judged_at(prefix), Err(refused), "{prefix}");
+            let reason = SkipReason::ExposesHome { prefix: prefix.into() };
+            assert_eq!(validated_at(prefix), Err(reason), "{prefix}");
         }
     }
 
     #[test]
     fn a_prefix_below_a_home_is_taken() {
         for prefix in ["/usr", "/usr/local", "/root/.pyenv/versions/3.13.0", "/home/ada/python"] {
-            assert!(judged_at(prefix).is_ok(), "{prefix}");
+            assert!(validated_at(prefix).is_ok(), "{prefix}");
         }
     }
 
@@ -322,7 +325,7 @@ mod tests {
     fn a_program_outside_its_prefix_is_refused() {
         let scattered = ProbeReport { executable: "/usr/bin/python3".into(), ..answer() };
         assert_eq!(
-            judged(scattered).unwrap_err().to_string(),
+            validated(scattered).unwrap_err().to_string(),
             "/usr/bin/python3 is outside its prefix /opt/py"
         );
     }

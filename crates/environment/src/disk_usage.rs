@@ -104,7 +104,7 @@ mod tests {
     const MOST: DiskUsage = DiskUsage { bytes: 100_000, files: 50 };
 
     /// Simulates uv: works until it is cancelled, or for as long as a valid wheel takes.
-    fn until_given_up(cancel: &CancelFlag, long: Duration) -> bool {
+    fn wait_until_cancelled(cancel: &CancelFlag, long: Duration) -> bool {
         let end = Instant::now() + long;
         while Instant::now() < end && !cancel.is_cancelled() {
             thread::yield_now();
@@ -122,7 +122,7 @@ mod tests {
                 fs::write(wheel.join(file.to_string()), vec![0; bytes]).unwrap();
             }
             let cancel = CancelFlag::default();
-            let work = || until_given_up(&cancel, Duration::from_secs(20));
+            let work = || wait_until_cancelled(&cancel, Duration::from_secs(20));
             assert_eq!(run_bounded(cache.path(), MOST, &cancel, work).unwrap(), None);
             assert!(unpack_directories(cache.path()).is_empty());
         }
@@ -136,7 +136,7 @@ mod tests {
         fs::create_dir_all(cache.path().join(".tmpAbc")).unwrap();
         fs::write(cache.path().join(".tmpAbc/file"), vec![0; 50_000]).unwrap();
         let cancel = CancelFlag::default();
-        let work = || until_given_up(&cancel, Duration::from_millis(500));
+        let work = || wait_until_cancelled(&cancel, Duration::from_millis(500));
         assert_eq!(run_bounded(cache.path(), MOST, &cancel, work).unwrap(), Some(true));
         assert_eq!(unpack_directories(cache.path()).len(), 1);
     }

@@ -91,9 +91,9 @@ impl BuiltEnvironment {
     /// Makes the directory an environment, atomically for readers.
     pub(crate) fn write_record(&self) -> io::Result<()> {
         let record = record_path(&self.directory);
-        let aside = record.with_extension("new");
-        fs::write(&aside, serde_json::to_vec_pretty(self)?)?;
-        fs::rename(&aside, record)
+        let temporary = record.with_extension("new");
+        fs::write(&temporary, serde_json::to_vec_pretty(self)?)?;
+        fs::rename(&temporary, record)
     }
 }
 

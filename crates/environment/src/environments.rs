@@ -75,7 +75,7 @@ impl Environments {
 
     pub fn open_on(data: &Path, machine: HostSettings) -> Result<Self, BuildError> {
         let environments = data.join("environments");
-        fs::create_dir_all(&environments).map_err(BuildError::files("making", &environments))?;
+        fs::create_dir_all(&environments).map_err(BuildError::files("creating", &environments))?;
         let data = fs::canonicalize(data).map_err(BuildError::files("finding", data))?;
         Ok(Self { definitions: Definitions::new(&data), data, machine })
     }
@@ -129,7 +129,7 @@ impl Environments {
             None => self.build(&plan, &directory, progress)?,
         };
         replace_link(&link, &directory).map_err(BuildError::files("linking", &link))?;
-        progress(Progress::Ready { directory, took: started.elapsed() });
+        progress(Progress::Ready { directory, elapsed: started.elapsed() });
         Ok(environment)
     }
 
@@ -313,7 +313,7 @@ impl Environments {
         let vanished = || io::Error::from(io::ErrorKind::NotFound);
         EnvironmentLease::acquire(directory)
             .ok_or_else(vanished)
-            .map_err(BuildError::files("using", directory))
+            .map_err(BuildError::files("recording the use of", directory))
     }
 
     fn start_building(&self, name: &Name) -> Result<BuildDirectory, BuildError> {
@@ -397,7 +397,7 @@ struct BuildDirectory {
 
 impl BuildDirectory {
     fn start(directory: PathBuf) -> Result<Self, BuildError> {
-        fs::create_dir(&directory).map_err(BuildError::files("making", &directory))?;
+        fs::create_dir(&directory).map_err(BuildError::files("creating", &directory))?;
         Ok(Self { directory })
     }
 
@@ -406,7 +406,7 @@ impl BuildDirectory {
         if place.exists() {
             fs::remove_dir_all(place).map_err(BuildError::files("removing", place))?;
         }
-        fs::rename(&self.directory, place).map_err(BuildError::files("moving into place", place))
+        fs::rename(&self.directory, place).map_err(BuildError::files("renaming", place))
     }
 }
 
@@ -441,12 +441,12 @@ fn short_hex(hasher: Sha256) -> String {
 
 /// Points `link` at its sibling `directory`, atomically for readers.
 fn replace_link(link: &Path, directory: &Path) -> io::Result<()> {
-    let aside = link.with_extension("new");
-    if aside.is_symlink() {
-        fs::remove_file(&aside)?;
+    let temporary = link.with_extension("new");
+    if temporary.is_symlink() {
+        fs::remove_file(&temporary)?;
     }
-    symlink(directory.file_name().unwrap_or_default(), &aside)?;
-    fs::rename(&aside, link)
+    symlink(directory.file_name().unwrap_or_default(), &temporary)?;
+    fs::rename(&temporary, link)
 }
 
 /// Syncs the files to the disk: a record that survives a power failure must not refer to files that

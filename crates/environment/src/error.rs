@@ -18,24 +18,24 @@ const BARE: &str = "use environment `bare` (`--env bare`, or `serve --environmen
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(
-        "environment `{name}` requires CPython {wanted}, and none was found (skipped: \
-         {passed_over}; see `belljar doctor`); install one, for example with `uv python install \
-         \"{wanted}\"`, or select one with `--python PATH`"
+        "environment `{name}` requires CPython {required}, and none was found (skipped: \
+         {skipped}; see `belljar doctor`); install one, for example with `uv python install \
+         \"{required}\"`, or select one with `--python PATH`"
     )]
-    NoPython { name: Name, wanted: VersionRange, passed_over: usize },
+    NoPython { name: Name, required: VersionRange, skipped: usize },
 
-    #[error("CPython {asked} is not supported; use 3.{OLDEST_MINOR} or newer")]
-    OldPython { asked: VersionRange },
+    #[error("CPython {requested} is not supported; use 3.{OLDEST_MINOR} or newer")]
+    OldPython { requested: VersionRange },
 
     #[error("Python at {} cannot be used: {reason}; select another with `--python PATH`", .path.display())]
     UnusablePython { path: PathBuf, reason: SkipReason },
 
     #[error(
-        "environment `{name}` requires CPython {wanted}, and the one at {} is {version}; select \
+        "environment `{name}` requires CPython {required}, and the one at {} is {version}; select \
          another with `--python PATH`",
         .path.display()
     )]
-    OtherPython { name: Name, path: PathBuf, version: PythonVersion, wanted: VersionRange },
+    OtherPython { name: Name, path: PathBuf, version: PythonVersion, required: VersionRange },
 
     #[error(
         "uv is not installed, and downloading it from the package index {index} failed ({detail}); \
@@ -69,8 +69,8 @@ pub enum BuildError {
     )]
     Install { name: Name, status: ExitStatus, detail: String },
 
-    #[error("environment `{name}` cannot be locked: {}{trouble}: {detail}", places(.lines))]
-    Lock { name: Name, lines: Vec<SourceLine>, trouble: ResolutionFailure, detail: String },
+    #[error("environment `{name}` cannot be locked: {}{failure}: {detail}", places(.lines))]
+    Lock { name: Name, lines: Vec<SourceLine>, failure: ResolutionFailure, detail: String },
 
     #[error("{0}")]
     Definition(#[from] DefinitionError),

@@ -25,7 +25,7 @@ const REPLACED_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// For a shipped or derived environment, which can be rebuilt at any time.
 const REBUILDABLE_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How long a child process of a killed builder may still write, and how often to check.
+/// Maximum time that a child process of a killed builder may still write, and how often to check.
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -36,7 +36,7 @@ struct NeededBuilds {
 }
 
 impl NeededBuilds {
-    /// How long a directory may stay unused; `None` is for ever.
+    /// Maximum time that a directory may stay unused; `None` is for ever.
     fn retention(&self, directory: &Path) -> Option<Duration> {
         match (self.directories.contains(directory), self.origin) {
             (false, _) => Some(REPLACED_RETENTION),
@@ -50,15 +50,15 @@ impl Environments {
     /// Removes unneeded builds, and returns the names of the removed directories.
     pub fn remove_unused(&self, now: SystemTime) -> Result<Vec<String>, BuildError> {
         let collected = || {
-            let mut gone = Vec::new();
+            let mut removed = Vec::new();
             for name in self.names_on_disk()? {
                 // If the name is locked, its builder cleans up by itself.
                 if let Some(_hold) = self.try_lock_name(&name)? {
-                    self.remove_unused_builds(&name, now, &mut gone)?;
+                    self.remove_unused_builds(&name, now, &mut removed)?;
                 }
             }
             prune(&self.caches(), now)?;
-            Ok(gone)
+            Ok(removed)
         };
         collected().map_err(BuildError::files("collecting environments in", self.directory()))
     }
@@ -92,7 +92,7 @@ impl Environments {
         &self,
         name: &Name,
         now: SystemTime,
-        gone: &mut Vec<String>,
+        removed: &mut Vec<String>,
     ) -> io::Result<()> {
         self.remove_leftovers(name)?;
         let needed = self.needed_builds(name)?;
@@ -100,9 +100,9 @@ impl Environments {
             let Some(alone) = ExclusiveLock::try_acquire(&directory)? else { continue };
             let idle = alone.idle_time(now)?;
             let whole = BuiltEnvironment::load(&directory).is_some();
-            if !whole || needed.retention(&directory).is_some_and(|kept| idle > kept) {
+            if !whole || needed.retention(&directory).is_some_and(|retention| idle > retention) {
                 remove_build(&directory)?;
-                gone.extend(directory.file_name().map(|it| it.to_string_lossy().into_owned()));
+                removed.extend(directory.file_name().map(|it| it.to_string_lossy().into_owned()));
             }
         }
         if needed.origin == Some(Origin::Derived) && self.builds(name)?.is_empty() {

@@ -29,7 +29,7 @@ pub(crate) struct Lock {
     text: String,
     /// A lock for several Pythons may have several versions of one package.
     pins: BTreeMap<PackageName, Vec<Pin>>,
-    made_for: Option<VersionRange>,
+    python_range: Option<VersionRange>,
     /// Digest of the text, which is long: every request for an environment needs it.
     digest: [u8; 32],
 }
@@ -73,15 +73,15 @@ pub enum LockError {
     #[error("packages of the lock conflict ({places}): {detail}; create the lock again")]
     Conflict { places: String, detail: String },
     #[error(
-        "line {line} of the lock has {name} {version}, and `{wanted}` is required; create the lock \
+        "line {line} of the lock has {name} {version}, and `{required}` is required; create the lock \
          again"
     )]
-    VersionMismatch { line: usize, name: PackageName, version: String, wanted: String },
+    VersionMismatch { line: usize, name: PackageName, version: String, required: String },
     #[error(
-        "the lock is for CPython {made_for}, and CPython {wanted} is required; create the lock \
+        "the lock is for CPython {python_range}, and CPython {required} is required; create the lock \
          again"
     )]
-    PythonMismatch { made_for: VersionRange, wanted: VersionRange },
+    PythonMismatch { python_range: VersionRange, required: VersionRange },
 }
 
 impl Lock {
@@ -92,7 +92,7 @@ impl Lock {
             pins.entry(name).or_default().push(pin);
         }
         let digest = Sha256::digest(text).into();
-        Ok(Self { text: text.to_owned(), pins, made_for: made_for(text), digest })
+        Ok(Self { text: text.to_owned(), pins, python_range: python_range(text), digest })
     }
 
     /// The original text, for its authors.
@@ -113,8 +113,8 @@ impl Lock {
         self.pins.is_empty()
     }
 
-    pub(crate) fn made_for(&self) -> Option<VersionRange> {
-        self.made_for
+    pub(crate) fn python_range(&self) -> Option<VersionRange> {
+        self.python_range
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &PackageName> {
@@ -197,17 +197,17 @@ impl Lock {
     }
 
     /// Fails if no pin satisfies the requirement.
-    pub(crate) fn require(&self, wanted: &Requirement) -> Result<(), LockError> {
-        let pins = self.pins.get(&wanted.name).map_or(&[][..], Vec::as_slice);
+    pub(crate) fn require(&self, required: &Requirement) -> Result<(), LockError> {
+        let pins = self.pins.get(&required.name).map_or(&[][..], Vec::as_slice);
         match pins {
-            [] if wanted.conditional => Ok(()),
-            [] => Err(LockError::Missing { name: wanted.name.clone() }),
-            pins if pins.iter().any(|pin| wanted.versions.contains(&pin.version)) => Ok(()),
+            [] if required.conditional => Ok(()),
+            [] => Err(LockError::Missing { name: required.name.clone() }),
+            pins if pins.iter().any(|pin| required.versions.contains(&pin.version)) => Ok(()),
             [pin, ..] => Err(LockError::VersionMismatch {
                 line: pin.line,
-                name: wanted.name.clone(),
+                name: required.name.clone(),
                 version: pin.version.to_string(),
-                wanted: wanted.to_string(),
+                required: required.to_string(),
             }),
         }
     }
@@ -223,7 +223,7 @@ pub(crate) fn heading(python: VersionRange) -> String {
     format!("{MADE_FOR}{python} by belljar; `belljar env lock` makes it again.\n")
 }
 
-fn made_for(text: &str) -> Option<VersionRange> {
+fn python_range(text: &str) -> Option<VersionRange> {
     text.strip_prefix(MADE_FOR)?.split_whitespace().next()?.parse().ok()
 }
 
@@ -270,16 +270,16 @@ fn join_lines(text: &str) -> Result<Vec<(usize, String)>, LockError> {
 }
 
 fn parse_pin(line: usize, requirement: &str) -> Result<(PackageName, Pin), LockError> {
-    let words: Vec<&str> = requirement.split_ascii_whitespace().collect();
-    let first_option = words.iter().position(|word| word.starts_with('-'));
-    let (wanted, options) = words.split_at(first_option.unwrap_or(words.len()));
-    if wanted.is_empty() {
+    let parts: Vec<&str> = requirement.split_ascii_whitespace().collect();
+    let first_option = parts.iter().position(|part| part.starts_with('-'));
+    let (required, options) = parts.split_at(first_option.unwrap_or(parts.len()));
+    if required.is_empty() {
         return Err(LockError::Option { line });
     }
-    let wanted = wanted.join(" ");
-    let (pinned, marker) = match wanted.split_once(';') {
+    let required = required.join(" ");
+    let (pinned, marker) = match required.split_once(';') {
         Some((pinned, marker)) => (pinned, Some(marker)),
-        None => (wanted.as_str(), None),
+        None => (required.as_str(), None),
     };
     let (name, version) = parse_exact(pinned.trim()).ok_or(LockError::NotPinned { line })?;
     let marker = marker.map(|it| Marker::new(it).ok_or(LockError::Marker { line })).transpose()?;
@@ -313,45 +313,45 @@ numpy==2.4.6 \\
     --hash=sha256:cc
 ";
 
-    fn wanted(text: &str) -> Requirement {
+    fn required(text: &str) -> Requirement {
         text.parse().unwrap()
     }
 
     #[test]
     fn a_pinned_lock_is_taken_and_knows_its_packages() {
         let lock = Lock::parse(PINNED).unwrap();
-        assert_eq!(lock.require(&wanted("et-xmlfile")), Ok(()));
-        assert_eq!(lock.require(&wanted("numpy>=2,<3")), Ok(()));
-        assert_eq!(lock.require(&wanted("pandas; os_name == 'nt'")), Ok(()));
+        assert_eq!(lock.require(&required("et-xmlfile")), Ok(()));
+        assert_eq!(lock.require(&required("numpy>=2,<3")), Ok(()));
+        assert_eq!(lock.require(&required("pandas; os_name == 'nt'")), Ok(()));
         let missing = LockError::Missing { name: PackageName::new("pandas").unwrap() };
-        assert_eq!(lock.require(&wanted("pandas")), Err(missing));
+        assert_eq!(lock.require(&required("pandas")), Err(missing));
     }
 
     #[test]
     fn a_version_that_nobody_asked_for_is_named_with_its_line() {
-        let refused = Lock::parse(PINNED).unwrap().require(&wanted("numpy<2")).unwrap_err();
+        let error = Lock::parse(PINNED).unwrap().require(&required("numpy<2")).unwrap_err();
         assert_eq!(
-            refused.to_string(),
+            error.to_string(),
             "line 5 of the lock has numpy 2.4.6, and `numpy<2` is required; create the lock again"
         );
         let both = Lock::parse("a==1 --hash=sha256:aa\na==2 --hash=sha256:bb").unwrap();
-        assert_eq!(both.require(&wanted("a>=2")), Ok(()));
+        assert_eq!(both.require(&required("a>=2")), Ok(()));
     }
 
     #[test]
     fn a_lock_says_for_which_python_it_was_made() {
         let range: VersionRange = "3.12".parse().unwrap();
         let lock = Lock::parse(&format!("{}{PINNED}", heading(range))).unwrap();
-        assert_eq!(lock.made_for(), Some(range));
-        assert_eq!(Lock::parse(PINNED).unwrap().made_for(), None);
+        assert_eq!(lock.python_range(), Some(range));
+        assert_eq!(Lock::parse(PINNED).unwrap().python_range(), None);
     }
 
     #[test]
     fn an_option_is_refused_wherever_it_stands() {
-        let refused = Err(LockError::Option { line: 1 });
-        assert_eq!(Lock::parse("--index-url https://example.org/simple"), refused);
-        assert_eq!(Lock::parse("-r other.lock"), refused);
-        assert_eq!(Lock::parse("a==1 --hash=sha256:aa --config-settings=x"), refused);
+        let error = Err(LockError::Option { line: 1 });
+        assert_eq!(Lock::parse("--index-url https://example.org/simple"), error);
+        assert_eq!(Lock::parse("-r other.lock"), error);
+        assert_eq!(Lock::parse("a==1 --hash=sha256:aa --config-settings=x"), error);
     }
 
     #[test]
@@ -398,7 +398,7 @@ numpy==2.4.6 \\
     #[test]
     fn a_package_without_a_hash_is_refused() {
         let text = format!("{PINNED}pandas==3.0 ; sys_platform == 'linux'\n");
-        let refused = LockError::NoHash { line: 7, name: "pandas".to_owned() };
-        assert_eq!(Lock::parse(&text), Err(refused));
+        let error = LockError::NoHash { line: 7, name: "pandas".to_owned() };
+        assert_eq!(Lock::parse(&text), Err(error));
     }
 }

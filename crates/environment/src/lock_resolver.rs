@@ -52,19 +52,19 @@ impl LockResolver<'_> {
         directory: &Path,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), BuildError> {
-        let wrong = |source: LockError| {
+        let invalid = |source: LockError| {
             BuildError::from(DefinitionError::Lock { name: self.draft.name().clone(), source })
         };
         if self.draft.definition.packages.is_empty() {
-            return lock.check_matches(&Lock::default()).map_err(wrong);
+            return lock.check_matches(&Lock::default()).map_err(invalid);
         }
         progress(Progress::CheckingLock);
         let pins = directory.join("pins");
         fs::write(&pins, lock.to_constraints()).map_err(BuildError::files("writing", &pins))?;
         let chosen = self.resolve(directory, Some(&pins), progress)?;
         let chosen =
-            chosen.map_err(|detail| wrong(lock.conflict_error(&strip_boilerplate(&detail))))?;
-        Lock::parse(&chosen).and_then(|chosen| lock.check_matches(&chosen)).map_err(wrong)
+            chosen.map_err(|detail| invalid(lock.conflict_error(&strip_boilerplate(&detail))))?;
+        Lock::parse(&chosen).and_then(|chosen| lock.check_matches(&chosen)).map_err(invalid)
     }
 
     /// Runs uv, and returns its choice or its error message.
@@ -108,9 +108,9 @@ impl LockResolver<'_> {
         }
     }
 
-    fn refused_error(&self, trouble: ResolutionFailure, detail: String) -> BuildError {
+    fn refused_error(&self, failure: ResolutionFailure, detail: String) -> BuildError {
         let lines = self.draft.lines_about(&detail);
-        BuildError::Lock { name: self.draft.name().clone(), lines, trouble, detail }
+        BuildError::Lock { name: self.draft.name().clone(), lines, failure, detail }
     }
 }
 
@@ -123,16 +123,21 @@ fn strip_boilerplate(detail: &str) -> String {
 
 /// uv has one exit status for every failure, so its message has to tell which it was.
 pub(crate) fn classify_failure(detail: &str) -> ResolutionFailure {
-    let says = |words: &[&str]| words.iter().any(|word| detail.contains(word));
-    if says(&["not found in the cache", "network was disabled"]) {
+    let mentions = |phrases: &[&str]| phrases.iter().any(|phrase| detail.contains(phrase));
+    if mentions(&["not found in the cache", "network was disabled"]) {
         ResolutionFailure::Offline
-    } else if says(&["was not found in"]) {
+    } else if mentions(&["was not found in"]) {
         ResolutionFailure::Unknown
-    } else if says(&["no usable wheels", "no wheels with", "no matching", "Wheels are required"]) {
+    } else if mentions(&[
+        "no usable wheels",
+        "no wheels with",
+        "no matching",
+        "Wheels are required",
+    ]) {
         ResolutionFailure::NoWheel
-    } else if says(&["yanked"]) {
+    } else if mentions(&["yanked"]) {
         ResolutionFailure::Yanked
-    } else if says(&[
+    } else if mentions(&[
         "there is no version of",
         "only the following versions",
         "is available and you require",

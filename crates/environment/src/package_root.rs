@@ -89,7 +89,7 @@ impl SessionPackages {
         self.root.directory.join(&self.name)
     }
 
-    /// Its name in the root, which is all that its session needs to know.
+    /// The name of the directory in the root, which is all that its session needs to know.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -37,7 +37,7 @@ pub enum Progress {
     CachingFonts,
     Ready {
         directory: PathBuf,
-        took: Duration,
+        elapsed: Duration,
     },
 }
 
@@ -64,8 +64,8 @@ impl fmt::Display for Progress {
             }
             Self::Compiling => formatter.write_str("compiling"),
             Self::CachingFonts => formatter.write_str("listing fonts"),
-            Self::Ready { took, .. } => {
-                write!(formatter, "the environment is ready after {:.1} s", took.as_secs_f64())
+            Self::Ready { elapsed, .. } => {
+                write!(formatter, "the environment is ready after {:.1} s", elapsed.as_secs_f64())
             }
         }
     }

@@ -26,35 +26,35 @@ pub enum PythonChoice {
 pub(crate) fn choose_python(
     machine: &HostSettings,
     name: &Name,
-    wanted: VersionRange,
+    required: VersionRange,
     choice: Option<&PythonChoice>,
 ) -> Result<PythonInstallation, BuildError> {
     let other = |path: PathBuf, python: &PythonInstallation| {
         let (name, version) = (name.clone(), python.version);
-        BuildError::OtherPython { name, path, version, wanted }
+        BuildError::OtherPython { name, path, version, required }
     };
-    let asked = match choice {
-        None => wanted,
-        Some(PythonChoice::Version(asked)) => *asked,
+    let requested = match choice {
+        None => required,
+        Some(PythonChoice::Version(requested)) => *requested,
         Some(PythonChoice::At(path)) => {
             let python = discovery::probe_python(path, machine)
                 .map_err(|reason| BuildError::UnusablePython { path: path.clone(), reason })?;
-            let fits = wanted.contains(python.version);
-            return if fits { Ok(python) } else { Err(other(path.clone(), &python)) };
+            let is_compatible = required.contains(python.version);
+            return if is_compatible { Ok(python) } else { Err(other(path.clone(), &python)) };
         }
     };
-    if asked.is_too_old() {
-        return Err(BuildError::OldPython { asked });
+    if requested.is_too_old() {
+        return Err(BuildError::OldPython { requested });
     }
     let found = discovery::discover(machine);
-    let mut fitting = found.found.iter().filter(|python| asked.contains(python.version));
-    if let Some(python) = fitting.clone().find(|python| wanted.contains(python.version)) {
+    let mut matching = found.found.iter().filter(|python| requested.contains(python.version));
+    if let Some(python) = matching.clone().find(|python| required.contains(python.version)) {
         return Ok(python.clone());
     }
-    Err(fitting.next().map_or_else(
+    Err(matching.next().map_or_else(
         || {
-            let passed_over = found.skipped.len() + found.found.len();
-            BuildError::NoPython { name: name.clone(), wanted: asked, passed_over }
+            let skipped = found.skipped.len() + found.found.len();
+            BuildError::NoPython { name: name.clone(), required: requested, skipped }
         },
         |python| other(python.executable.clone(), python),
     ))

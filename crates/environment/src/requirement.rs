@@ -23,10 +23,10 @@ pub struct Requirement {
     pub conditional: bool,
     marker: Option<Marker>,
     /// The original text, for messages only.
-    written: String,
+    source: String,
 }
 
-/// Where a package is needed: `python_version < '3.12'`.
+/// The condition under which a package is needed: `python_version < '3.12'`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Marker(String);
 
@@ -54,9 +54,9 @@ impl PackageName {
     pub fn new(text: &str) -> Option<Self> {
         let alphanumeric = |c: char| c.is_ascii_alphanumeric();
         let whole = text.starts_with(alphanumeric) && text.ends_with(alphanumeric);
-        let words = text.split(['-', '_', '.']).filter(|word| !word.is_empty());
+        let tokens = text.split(['-', '_', '.']).filter(|token| !token.is_empty());
         (whole && text.chars().all(is_of_name))
-            .then(|| Self(words.collect::<Vec<_>>().join("-").to_ascii_lowercase()))
+            .then(|| Self(tokens.collect::<Vec<_>>().join("-").to_ascii_lowercase()))
     }
 
     pub fn as_str(&self) -> &str {
@@ -87,14 +87,14 @@ impl Marker {
     /// `None` if the text is invalid. The marker is rebuilt from the parsed words, since uv accepts
     /// options after a requirement.
     pub(crate) fn new(text: &str) -> Option<Self> {
-        let words = tokenize(text)?;
-        let rest = parse_or(&words, 0)?;
-        rest.is_empty().then(|| Self(words.join(" ")))
+        let tokens = tokenize(text)?;
+        let rest = parse_or(&tokens, 0)?;
+        rest.is_empty().then(|| Self(tokens.join(" ")))
     }
 }
 
 fn tokenize(text: &str) -> Option<Vec<String>> {
-    let (mut words, mut rest) = (Vec::new(), text.trim_start());
+    let (mut tokens, mut rest) = (Vec::new(), text.trim_start());
     while let Some(first) = rest.chars().next() {
         let length = match first {
             '(' | ')' => 1,
@@ -106,41 +106,41 @@ fn tokenize(text: &str) -> Option<Vec<String>> {
                     .unwrap_or(rest.len()),
             },
         };
-        let (word, left) = rest.split_at(length);
-        if word.is_empty() {
+        let (token, left) = rest.split_at(length);
+        if token.is_empty() {
             return None;
         }
-        words.push(word.to_owned());
+        tokens.push(token.to_owned());
         rest = left.trim_start_matches([' ', '\t']);
     }
-    Some(words)
+    Some(tokens)
 }
 
 /// Parses `a or b`, and returns the remaining words.
-fn parse_or(words: &[String], depth: usize) -> Option<&[String]> {
-    let mut rest = parse_and(words, depth)?;
+fn parse_or(tokens: &[String], depth: usize) -> Option<&[String]> {
+    let mut rest = parse_and(tokens, depth)?;
     while let Some(("or", left)) = first(rest) {
         rest = parse_and(left, depth)?;
     }
     Some(rest)
 }
 
-fn parse_and(words: &[String], depth: usize) -> Option<&[String]> {
-    let mut rest = parse_condition(words, depth)?;
+fn parse_and(tokens: &[String], depth: usize) -> Option<&[String]> {
+    let mut rest = parse_condition(tokens, depth)?;
     while let Some(("and", left)) = first(rest) {
         rest = parse_condition(left, depth)?;
     }
     Some(rest)
 }
 
-fn parse_condition(words: &[String], depth: usize) -> Option<&[String]> {
-    if let ("(", rest) = first(words)? {
+fn parse_condition(tokens: &[String], depth: usize) -> Option<&[String]> {
+    if let ("(", rest) = first(tokens)? {
         let rest = (depth < MARKER_DEPTH_MAX).then(|| parse_or(rest, depth + 1))??;
-        return first(rest).filter(|(word, _)| *word == ")").map(|(_, rest)| rest);
+        return first(rest).filter(|(token, _)| *token == ")").map(|(_, rest)| rest);
     }
-    let rest = parse_value(words)?;
+    let rest = parse_value(tokens)?;
     let rest = match first(rest)? {
-        ("not", rest) => first(rest).filter(|(word, _)| *word == "in")?.1,
+        ("not", rest) => first(rest).filter(|(token, _)| *token == "in")?.1,
         ("in", rest) => rest,
         (operator, rest) if MARKER_OPERATORS.contains(&operator) => rest,
         _ => return None,
@@ -148,18 +148,18 @@ fn parse_condition(words: &[String], depth: usize) -> Option<&[String]> {
     parse_value(rest)
 }
 
-fn parse_value(words: &[String]) -> Option<&[String]> {
-    let (word, rest) = first(words)?;
-    let text = word.strip_prefix(['\'', '"']).map(|text| &text[..text.len() - 1]);
+fn parse_value(tokens: &[String]) -> Option<&[String]> {
+    let (token, rest) = first(tokens)?;
+    let text = token.strip_prefix(['\'', '"']).map(|text| &text[..text.len() - 1]);
     let is_plain = |text: &str| {
         text.chars().all(|c| c.is_ascii_alphanumeric() || "._+*-,".contains(c))
             && !text.contains("--")
     };
-    (text.is_some_and(is_plain) || MARKER_NAMES.contains(&word)).then_some(rest)
+    (text.is_some_and(is_plain) || MARKER_NAMES.contains(&token)).then_some(rest)
 }
 
-fn first(words: &[String]) -> Option<(&str, &[String])> {
-    words.split_first().map(|(word, rest)| (word.as_str(), rest))
+fn first(tokens: &[String]) -> Option<(&str, &[String])> {
+    tokens.split_first().map(|(token, rest)| (token.as_str(), rest))
 }
 
 fn is_of_name(c: char) -> bool {
@@ -171,40 +171,48 @@ impl FromStr for Requirement {
 
     fn from_str(text: &str) -> Result<Self, RequirementError> {
         let text = text.trim();
-        let said = || text.to_owned();
+        let original = || text.to_owned();
         if !text.chars().all(|c| c.is_ascii_graphic() || " \t".contains(c)) {
-            return Err(RequirementError::Characters(said()));
+            return Err(RequirementError::Characters(original()));
         }
         if is_address(text) {
-            return Err(RequirementError::Address(said()));
+            return Err(RequirementError::Address(original()));
         }
-        let (wanted, marker) = match text.split_once(';') {
-            Some((wanted, marker)) => (wanted, Some(marker)),
+        let (required, marker) = match text.split_once(';') {
+            Some((required, marker)) => (required, Some(marker)),
             None => (text, None),
         };
         let marker = match marker {
             Some(marker) => {
-                Some(Marker::new(marker).ok_or_else(|| RequirementError::Marker(said()))?)
+                Some(Marker::new(marker).ok_or_else(|| RequirementError::Marker(original()))?)
             }
             None => None,
         };
-        let (name, rest) = wanted.split_at(wanted.find(|c| !is_of_name(c)).unwrap_or(wanted.len()));
-        let name = PackageName::new(name).ok_or_else(|| RequirementError::Name(said()))?;
+        let (name, rest) =
+            required.split_at(required.find(|c| !is_of_name(c)).unwrap_or(required.len()));
+        let name = PackageName::new(name).ok_or_else(|| RequirementError::Name(original()))?;
         let (extras, rest) =
-            after_extras(rest.trim()).ok_or_else(|| RequirementError::Extras(said()))?;
+            after_extras(rest.trim()).ok_or_else(|| RequirementError::Extras(original()))?;
         let versions = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
         let versions = versions
             .unwrap_or(rest)
             .parse()
-            .map_err(|source| RequirementError::Versions { text: said(), source })?;
-        Ok(Self { name, extras, versions, conditional: marker.is_some(), marker, written: said() })
+            .map_err(|source| RequirementError::Versions { text: original(), source })?;
+        Ok(Self {
+            name,
+            extras,
+            versions,
+            conditional: marker.is_some(),
+            marker,
+            source: original(),
+        })
     }
 }
 
 /// `a @ https://…`, `https://…/a.whl`, `./a.whl` and `../a`, but not a `/` within a marker.
 fn is_address(text: &str) -> bool {
-    let wanted = text.split(';').next().unwrap_or_default();
-    wanted.contains(['@', '/', '\\']) || wanted.starts_with('.') || wanted.ends_with(".whl")
+    let required = text.split(';').next().unwrap_or_default();
+    required.contains(['@', '/', '\\']) || required.starts_with('.') || required.ends_with(".whl")
 }
 
 fn after_extras(rest: &str) -> Option<(Vec<PackageName>, &str)> {
@@ -255,14 +263,14 @@ impl fmt::Display for Requirement {
 impl Requirement {
     /// The original text, for messages.
     pub(crate) fn original_text(&self) -> &str {
-        &self.written
+        &self.source
     }
 
-    /// The same package, in this version only.
+    /// A requirement of the same package in this version only.
     pub(crate) fn pinned_to(&self, version: &Version) -> Self {
         let exactly = VersionSpecifier::equals_version(version.clone());
         let pinned = Self { versions: exactly.into(), ..self.clone() };
-        Self { written: pinned.to_string(), ..pinned }
+        Self { source: pinned.to_string(), ..pinned }
     }
 }
 
@@ -341,16 +349,16 @@ mod tests {
 
     #[test]
     fn what_uv_is_given_is_put_together_from_what_was_understood() {
-        let given = |text: &str| text.parse::<Requirement>().unwrap().to_string();
-        assert_eq!(given("Six"), "six");
-        assert_eq!(given("local.zip"), "local-zip", "no name of a file");
+        let parsed = |text: &str| text.parse::<Requirement>().unwrap().to_string();
+        assert_eq!(parsed("Six"), "six");
+        assert_eq!(parsed("local.zip"), "local-zip", "no name of a file");
         assert_eq!(
-            given(
+            parsed(
                 "httpx [http2,Socks] >=0.27 ;python_version<\"3.12\" and(os_name=='nt' or extra == 'x')"
             ),
             "httpx[http2,socks]>=0.27 ; python_version < \"3.12\" and ( os_name == 'nt' or extra == 'x' )"
         );
-        assert_eq!(given("a; 'linux' not in sys_platform"), "a ; 'linux' not in sys_platform");
+        assert_eq!(parsed("a; 'linux' not in sys_platform"), "a ; 'linux' not in sys_platform");
     }
 
     #[test]

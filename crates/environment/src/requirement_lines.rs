@@ -23,8 +23,8 @@ fn strip_comment(line: &str) -> Option<&str> {
     if ENDS.iter().any(|end| line.contains(*end)) {
         return None;
     }
-    let said = line.split(" #").next()?.trim();
-    Some(if said.starts_with('#') { "" } else { said })
+    let text = line.split(" #").next()?.trim();
+    Some(if text.starts_with('#') { "" } else { text })
 }
 
 #[cfg(test)]

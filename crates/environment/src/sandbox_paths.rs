@@ -27,7 +27,7 @@ pub const INSIDE_SITE: &str = "/opt/belljar/site";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountedPython<'a> {
     python: &'a PythonInstallation,
-    /// Its prefix inside.
+    /// The prefix of the Python inside the sandbox.
     prefix: PathBuf,
 }
 

@@ -83,13 +83,15 @@ impl Header {
         let found = Version::new([major, minor, micro].map(u64::from));
         let mut unmet = Vec::new();
         if !self.requires_python.contains(&found) {
-            unmet.push(UnmetRequirement::Python { wanted: self.requires_python.clone(), found });
+            unmet.push(UnmetRequirement::Python { required: self.requires_python.clone(), found });
         }
         // Whether a package with a marker is needed is unknown here.
-        for wanted in self.dependencies.iter().filter(|it| !it.conditional) {
-            match version_of(&wanted.name, packages) {
-                Some(found) if wanted.versions.contains(&found) => {}
-                found => unmet.push(UnmetRequirement::Package { wanted: wanted.clone(), found }),
+        for required in self.dependencies.iter().filter(|it| !it.conditional) {
+            match version_of(&required.name, packages) {
+                Some(found) if required.versions.contains(&found) => {}
+                found => {
+                    unmet.push(UnmetRequirement::Package { required: required.clone(), found })
+                }
             }
         }
         unmet
@@ -104,17 +106,21 @@ fn version_of(name: &PackageName, packages: &[PackageVersion]) -> Option<Version
 /// A requirement that an environment does not meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnmetRequirement {
-    Python { wanted: VersionSpecifiers, found: Version },
-    Package { wanted: Requirement, found: Option<Version> },
+    Python { required: VersionSpecifiers, found: Version },
+    Package { required: Requirement, found: Option<Version> },
 }
 
 impl fmt::Display for UnmetRequirement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Python { wanted, found } => write!(formatter, "Python {wanted} (has {found})"),
-            Self::Package { wanted, found: None } => formatter.write_str(wanted.original_text()),
-            Self::Package { wanted, found: Some(found) } => {
-                write!(formatter, "{} (has {found})", wanted.original_text())
+            Self::Python { required, found } => {
+                write!(formatter, "Python {required} (has {found})")
+            }
+            Self::Package { required, found: None } => {
+                formatter.write_str(required.original_text())
+            }
+            Self::Package { required, found: Some(found) } => {
+                write!(formatter, "{} (has {found})", required.original_text())
             }
         }
     }

@@ -51,7 +51,7 @@ pub enum InstallError {
     #[error("the environment has no package index")]
     NoIndex,
     #[error("{detail}")]
-    Unavailable { trouble: ResolutionFailure, detail: String },
+    Unavailable { failure: ResolutionFailure, detail: String },
     #[error("package index {index} is unreachable ({cause})")]
     IndexUnreachable { index: IndexUrl, cause: String },
     #[error(
@@ -135,7 +135,7 @@ impl SessionInstaller<'_> {
             .ok_or(InstallError::TooLarge)?;
         installed?.map_err(|failure| install_error(failure, &machine))?;
         let added = builder::finish_target_directory(target)
-            .map_err(BuildError::files("opening to readers", target))?;
+            .map_err(BuildError::files("making readable", target))?;
         let amount = present + added;
         if amount.exceeds(SESSION_MAX) { Err(InstallError::TooLarge) } else { Ok(amount) }
     }
@@ -177,9 +177,9 @@ fn install_error(failure: UvError, machine: &HostSettings) -> InstallError {
     }
 }
 
-fn unavailable_error(trouble: ResolutionFailure, detail: &str) -> InstallError {
-    let words = detail.split_whitespace().collect::<Vec<_>>().join(" ");
-    InstallError::Unavailable { trouble, detail: words.chars().take(DETAIL_CHARS_MAX).collect() }
+fn unavailable_error(failure: ResolutionFailure, detail: &str) -> InstallError {
+    let text = detail.split_whitespace().collect::<Vec<_>>().join(" ");
+    InstallError::Unavailable { failure, detail: text.chars().take(DETAIL_CHARS_MAX).collect() }
 }
 
 fn scratch_directory() -> Result<tempfile::TempDir, BuildError> {

@@ -32,7 +32,7 @@ pub(crate) fn remove_startup_hooks(site_packages: &Path) -> io::Result<()> {
 /// Python runs a line that begins with `import` and a blank. Line ends depend on the encoding, so
 /// these words are refused anywhere.
 fn has_import_line(text: &[u8]) -> bool {
-    text.windows(7).any(|word| word == b"import " || word == b"import\t")
+    text.windows(7).any(|window| window == b"import " || window == b"import\t")
 }
 
 #[cfg(test)]

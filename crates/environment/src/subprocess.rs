@@ -11,7 +11,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Enough for an error message and its causes, of which a conflict of packages has many.
+/// Maximum lines of kept output: enough for an error message and its causes, of which a conflict of
+/// packages has many.
 const LAST_LINES_MAX: usize = 80;
 
 /// A gigabyte of wheels on a slow connection. The lock blocks other builds of the environment
@@ -123,22 +124,22 @@ fn run_streaming_for(
 ) -> io::Result<ProgramOutput> {
     let mut running = ChildGuard(spawn_child(command, Stdio::null())?);
     let deadline = Instant::now() + time;
-    let given_up = || {
+    let timed_out = || {
         let message =
             format!("it did not finish within {} minutes and was killed", time.as_secs() / 60);
         io::Error::new(io::ErrorKind::TimedOut, message)
     };
-    let said = running.0.stderr.take().map(spawn_line_reader);
+    let stderr = running.0.stderr.take().map(spawn_line_reader);
     let mut last_lines = Vec::new();
-    while let Some(said) = &said {
-        let line = match said.recv_timeout(POLL) {
+    while let Some(stderr) = &stderr {
+        let line = match stderr.recv_timeout(POLL) {
             Ok(line) => line?,
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
                 running.0.kill()?;
                 break;
             }
-            Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => return Err(given_up()),
+            Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => return Err(timed_out()),
             Err(RecvTimeoutError::Timeout) => continue,
         };
         watch(&line);
@@ -147,7 +148,7 @@ fn run_streaming_for(
         }
         last_lines.push(line);
     }
-    let status = running.wait_until(deadline)?.ok_or_else(given_up)?;
+    let status = running.wait_until(deadline)?.ok_or_else(timed_out)?;
     Ok(ProgramOutput { status, stdout: String::new(), last_lines })
 }
 
@@ -208,9 +209,9 @@ mod tests {
 
     #[test]
     fn the_end_of_a_long_story_is_kept() {
-        let mut heard = 0;
-        let ended = run_streaming(&mut shell("seq 100 >&2; exit 1"), |_| heard += 1).unwrap();
-        assert_eq!(heard, 100);
+        let mut bytes = 0;
+        let ended = run_streaming(&mut shell("seq 100 >&2; exit 1"), |_| bytes += 1).unwrap();
+        assert_eq!(bytes, 100);
         assert_eq!(ended.last_lines.len(), LAST_LINES_MAX);
         assert_eq!(ended.last_lines.last().map(String::as_str), Some("100"));
     }

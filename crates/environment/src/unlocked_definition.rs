@@ -53,8 +53,8 @@ pub enum SourceError {
         "name `{0}` is reserved for environments of scripts and of the operator; choose another"
     )]
     Reserved(Name),
-    #[error("the definition names `{said}`, and `{asked}` was requested; use one name")]
-    NameMismatch { said: Name, asked: Name },
+    #[error("the definition names `{found}`, and `{requested}` was requested; use one name")]
+    NameMismatch { found: Name, requested: Name },
     #[error(
         "{0} is an option, and only packages are allowed; list the packages it would add, or use \
          --wheels DIR for wheels that the index does not have"
@@ -91,11 +91,11 @@ impl UnlockedDefinition {
                 if reserved(&definition.name) {
                     return Err(SourceError::Reserved(definition.name));
                 }
-                if let Some(asked) = name.filter(|name| **name != definition.name).cloned() {
-                    return Err(SourceError::NameMismatch { said: definition.name, asked });
+                if let Some(requested) = name.filter(|name| **name != definition.name).cloned() {
+                    return Err(SourceError::NameMismatch { found: definition.name, requested });
                 }
-                let (toml, written) = (text.to_owned(), text.to_owned());
-                return Ok(Self { definition, toml, lock: None, original_text: written });
+                let (toml, source) = (text.to_owned(), text.to_owned());
+                return Ok(Self { definition, toml, lock: None, original_text: source });
             }
             SourceKind::Requirements => parse_requirements(text, name.ok_or(SourceError::NoName)?)?,
             SourceKind::Script => (parse_script(text, name.ok_or(SourceError::NoName)?)?, None),
@@ -107,12 +107,13 @@ impl UnlockedDefinition {
     /// Everything in an environment, at its exact versions, plus these packages.
     pub fn extend(base: &Recipe, packages: &[Requirement]) -> Result<Self, SourceError> {
         let named = |name: &PackageName| packages.iter().any(|package| package.name == *name);
-        let kept = base.definition.packages.iter().filter(|package| !named(&package.name));
+        let base_packages = base.definition.packages.iter().filter(|package| !named(&package.name));
         let pinned = |package: &Requirement| base.definition.lock.pin_of(package);
-        let kept = kept.map(|package| pinned(package).unwrap_or_else(|| package.clone()));
+        let base_packages =
+            base_packages.map(|package| pinned(package).unwrap_or_else(|| package.clone()));
         let definition = Definition {
             name: Name::for_extended(base, packages),
-            packages: kept.chain(packages.iter().cloned()).collect(),
+            packages: base_packages.chain(packages.iter().cloned()).collect(),
             lock: Default::default(),
             ..base.definition.clone()
         };
@@ -139,8 +140,8 @@ impl UnlockedDefinition {
     fn line_of(&self, requirement: &Requirement) -> Option<SourceLine> {
         let text = requirement.original_text().to_owned();
         let mut lines = self.original_text.lines().zip(1..);
-        let said = |line: &str| line.split('#').next().unwrap_or_default().contains(&text);
-        let (_, number) = lines.find(|(line, _)| said(line))?;
+        let contains_text = |line: &str| line.split('#').next().unwrap_or_default().contains(&text);
+        let (_, number) = lines.find(|(line, _)| contains_text(line))?;
         Some(SourceLine { number, text })
     }
 }
@@ -228,7 +229,7 @@ mod tests {
         UnlockedDefinition::parse(kind, text, Some(&Name::try_from("mine".to_owned()).unwrap()))
     }
 
-    fn refusal(kind: SourceKind, text: &str) -> String {
+    fn error_message(kind: SourceKind, text: &str) -> String {
         read(kind, text).unwrap_err().to_string()
     }
 
@@ -256,9 +257,11 @@ mod tests {
         let draft = read(SourceKind::Script, text).unwrap();
         assert_eq!(packages(&draft), ["six"]);
         assert_eq!(draft.definition.python.to_string(), "3.12");
-        assert!(refusal(SourceKind::Script, "print(1)").contains("PEP 723"));
+        assert!(error_message(SourceKind::Script, "print(1)").contains("PEP 723"));
         let old = text.replace("==3.12.*", "<3.9");
-        assert!(refusal(SourceKind::Script, &old).contains("excludes all supported versions"));
+        assert!(
+            error_message(SourceKind::Script, &old).contains("excludes all supported versions")
+        );
     }
 
     #[test]
@@ -268,12 +271,12 @@ mod tests {
         assert_eq!(draft.lock.as_deref(), Some(text));
         assert_eq!(packages(&draft), ["six"]);
         let half = format!("{text}idna>=3\n");
-        assert!(refusal(SourceKind::Requirements, &half).contains("line 3 of the lock"));
+        assert!(error_message(SourceKind::Requirements, &half).contains("line 3 of the lock"));
     }
 
     #[test]
     fn options_files_and_addresses_are_refused_with_their_line() {
-        let with = |line: &str| refusal(SourceKind::Requirements, &format!("six\n{line}\n"));
+        let with = |line: &str| error_message(SourceKind::Requirements, &format!("six\n{line}\n"));
         for option in [
             "-r other.txt",
             "-e .",
@@ -282,36 +285,41 @@ mod tests {
             "idna --global-option=x",
             "idna \\",
         ] {
-            let told = with(option);
-            assert!(told.starts_with(&format!("line 2 (`{option}`) is an option")), "{told}");
+            let message = with(option);
+            assert!(message.starts_with(&format!("line 2 (`{option}`) is an option")), "{message}");
         }
         for address in ["idna @ https://example.org/a.whl", "../idna", "/etc/passwd"] {
-            let told = with(address);
-            assert!(told.starts_with(&format!("line 2: `{address}` is a URL or a path")), "{told}");
+            let message = with(address);
+            assert!(
+                message.starts_with(&format!("line 2: `{address}` is a URL or a path")),
+                "{message}"
+            );
         }
     }
 
     #[test]
     fn nothing_is_read_in_lines_that_others_end_elsewhere() {
-        let told = refusal(SourceKind::Requirements, "six\n# x\r-r /tmp/private.txt\n");
-        assert!(told.starts_with("line 2 contains a character"), "{told}");
-        let told = refusal(SourceKind::Toml, "name = \"mine\"\npackages = [\"six\\r>=1\"]");
-        assert!(told.starts_with("line 2: `six\\r>=1` has characters"), "{told}");
+        let message = error_message(SourceKind::Requirements, "six\n# x\r-r /tmp/private.txt\n");
+        assert!(message.starts_with("line 2 contains a character"), "{message}");
+        let message =
+            error_message(SourceKind::Toml, "name = \"mine\"\npackages = [\"six\\r>=1\"]");
+        assert!(message.starts_with("line 2: `six\\r>=1` has characters"), "{message}");
         let script = |it: &str| format!("# /// script\n# dependencies = [{it}]\n# ///\n");
-        let told = refusal(SourceKind::Script, &script("\"six\\u2028>=1\""));
-        assert!(told.starts_with("line 2: `six\\u{2028}>=1` has characters"), "{told}");
-        let told = refusal(SourceKind::Script, &script("\"six\" # x\r\"-r y\""));
-        assert!(told.starts_with("line 2: block"), "{told}");
+        let message = error_message(SourceKind::Script, &script("\"six\\u2028>=1\""));
+        assert!(message.starts_with("line 2: `six\\u{2028}>=1` has characters"), "{message}");
+        let message = error_message(SourceKind::Script, &script("\"six\" # x\r\"-r y\""));
+        assert!(message.starts_with("line 2: block"), "{message}");
         assert!(read(SourceKind::Requirements, "# ours\r\nsix\r\n").is_ok());
     }
 
     #[test]
     fn a_definition_under_another_name_is_refused() {
-        let told = refusal(SourceKind::Toml, "name = \"other\"");
-        assert!(told.starts_with("the definition names `other`, and `mine`"), "{told}");
-        let typo = refusal(SourceKind::Toml, "name = \"mine\"\npakages = []\n");
+        let message = error_message(SourceKind::Toml, "name = \"other\"");
+        assert!(message.starts_with("the definition names `other`, and `mine`"), "{message}");
+        let typo = error_message(SourceKind::Toml, "name = \"mine\"\npakages = []\n");
         assert!(typo.contains("line 2") && typo.contains("pakages"), "{typo}");
-        let address = refusal(SourceKind::Toml, "name = \"mine\"\npackages = [\n\"a\",\n\"../b\"]");
+        let address =
+            error_message(SourceKind::Toml, "name = \"mine\"\npackages = [\n\"a\",\n\"../b\"]");
         assert!(address.contains("line 4") && address.contains("`../b`"), "{address}");
     }
 

@@ -81,7 +81,7 @@ pub enum UvSource {
     OnPath(PathBuf),
     /// Downloaded from the index by an earlier build.
     Fetched(PathBuf),
-    /// Not downloaded yet; the first build with packages does it.
+    /// uv is not downloaded yet; the first build with packages does it.
     Index {
         version: &'static str,
     },
@@ -128,7 +128,7 @@ pub(crate) struct Installation<'a> {
 pub(crate) struct Resolution<'a> {
     /// A file with one requirement per line.
     pub(crate) requirements: &'a Path,
-    /// The same for versions of packages that are not requested themselves.
+    /// A file with constraints on the versions of packages that are not requested themselves.
     pub(crate) constraints: Option<&'a Path>,
     pub(crate) python: &'a Path,
     pub(crate) lock: &'a Path,
@@ -137,7 +137,7 @@ pub(crate) struct Resolution<'a> {
     pub(crate) cache: &'a Path,
 }
 
-/// How uv failed.
+/// Why uv failed.
 #[derive(Debug)]
 pub(crate) enum UvError {
     IndexUnreachable { cause: String },
@@ -326,7 +326,7 @@ impl Uv {
         if reach == IndexAccess::Offline {
             command.arg("--offline");
         }
-        fs::create_dir_all(cache).map_err(BuildError::files("making", cache))?;
+        fs::create_dir_all(cache).map_err(BuildError::files("creating", cache))?;
         let bounds =
             Confinement { writable: vec![cache.into(), other.into()], file_bytes: FILE_BYTES_MAX };
         bounds
@@ -336,7 +336,7 @@ impl Uv {
     }
 }
 
-/// Where uv may look for packages.
+/// The index and directories in which uv may look for packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IndexAccess {
     Index,
@@ -377,7 +377,7 @@ fn fetch_uv(machine: &HostSettings, python: &Path, destination: &Path) -> Result
         .find(|wheel| wheel.architecture == architecture)
         .ok_or(BuildError::UvUnknown { architecture })?;
     if let Some(directory) = destination.parent() {
-        fs::create_dir_all(directory).map_err(BuildError::files("making", directory))?;
+        fs::create_dir_all(directory).map_err(BuildError::files("creating", directory))?;
     }
     let mut command = subprocess::isolated_python(python);
     command
@@ -460,8 +460,8 @@ mod tests {
         let words = "echo 'error: no solution, there is no version of x' >&2";
         let killed = followed(&format!("{words}; kill -9 $$"), CancelFlag::default());
         assert!(matches!(killed, Err(BuildError::Killed { signal: 9, .. })), "{killed:?}");
-        let refused = followed(&format!("{words}; exit 1"), CancelFlag::default());
-        assert!(matches!(refused, Ok(Err(UvError::Failed { .. }))), "{refused:?}");
+        let error = followed(&format!("{words}; exit 1"), CancelFlag::default());
+        assert!(matches!(error, Ok(Err(UvError::Failed { .. }))), "{error:?}");
         let given_up = CancelFlag::default();
         given_up.cancel();
         let stopped = followed("exec sleep 60", given_up);

@@ -44,10 +44,10 @@ impl Default for VersionRange {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("`{text}` is not a Python version; use {wanted}")]
+#[error("`{text}` is not a Python version; use {required}")]
 pub struct VersionError {
     text: String,
-    wanted: &'static str,
+    required: &'static str,
 }
 
 impl VersionRange {
@@ -102,7 +102,7 @@ impl FromStr for VersionRange {
         };
         parsed.ok_or_else(|| VersionError {
             text: text.to_owned(),
-            wanted: "\"3.12\", \">=3.11\" or \">=3.11,<3.15\"",
+            required: "\"3.12\", \">=3.11\" or \">=3.11,<3.15\"",
         })
     }
 }
@@ -122,7 +122,7 @@ impl FromStr for PythonVersion {
                 Self { major: parts.next()??, minor: parts.next()??, micro: parts.next()?? };
             parts.next().is_none().then_some(version)
         };
-        parse().ok_or_else(|| VersionError { text: text.to_owned(), wanted: "\"3.13.0\"" })
+        parse().ok_or_else(|| VersionError { text: text.to_owned(), required: "\"3.13.0\"" })
     }
 }
 

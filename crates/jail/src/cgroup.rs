@@ -30,7 +30,7 @@ const SEARCHED_MAX: usize = 2_048;
 const SUPERVISOR: &str = "belljar-supervisor";
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 const CONTROLLERS_V1: [&str; 4] = ["memory", "pids", "cpu", "cpuacct"];
-/// How long to retry a removal. A group can be removed once its last process is reaped, and Linux
+/// Maximum time for a removal. A group can be removed once its last process is reaped, and Linux
 /// may take a moment longer than the supervisor's view of the exit.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
@@ -144,7 +144,7 @@ impl CgroupParent {
         let mut directories = BTreeMap::new();
         for (controller, directory) in &self.directories {
             let path = directory.join(name);
-            if !directories.values().any(|made| *made == path) {
+            if !directories.values().any(|created| *created == path) {
                 fs::create_dir(&path)?;
             }
             directories.insert(*controller, path);
@@ -186,10 +186,10 @@ fn delegate_controllers(place: &Path, is_root: bool) -> io::Result<()> {
 fn remove_orphans(mountinfo: &str) {
     static SEARCHED: Once = Once::new();
     SEARCHED.call_once(|| {
-        let ours = |mount: &CgroupMount<'_>| {
+        let is_relevant = |mount: &CgroupMount<'_>| {
             mount.v2 || mount.options.split(',').any(|option| CONTROLLERS_V1.contains(&option))
         };
-        let mounts = mountinfo.lines().filter_map(CgroupMount::parse).filter(ours);
+        let mounts = mountinfo.lines().filter_map(CgroupMount::parse).filter(is_relevant);
         let tops: BTreeSet<&str> = mounts.map(|mount| mount.point).collect();
         tops.into_iter().for_each(|top| remove_orphans_below(Path::new(top)));
     });

@@ -25,7 +25,7 @@ pub(crate) fn clone3(flags: libc::c_int, exit_signal: libc::c_int) -> io::Result
     args.pidfd = (&raw mut pidfd) as u64;
     args.child_tid = tid_address;
     args.exit_signal = exit_signal as u64;
-    // SAFETY: without CLONE_VM and without a stack this is a fork: the child goes on here on a
+    // SAFETY: without CLONE_VM and without a stack this is a fork: the child continues here on a
     // copy of this stack. `args` and `pidfd` outlive the call.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of_val(&args)) };
     match pid {
@@ -43,7 +43,7 @@ pub(crate) fn clone3(flags: libc::c_int, exit_signal: libc::c_int) -> io::Result
 
 fn tid_address() -> io::Result<u64> {
     let mut address: u64 = 0;
-    // SAFETY: the kernel writes one pointer-sized word to the address we pass.
+    // SAFETY: the Linux kernel writes one pointer-sized word to the address we pass.
     let result = unsafe { libc::prctl(libc::PR_GET_TID_ADDRESS, &raw mut address) };
     if result == 0 { Ok(address) } else { Err(io::Error::last_os_error()) }
 }

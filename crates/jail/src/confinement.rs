@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a host program may write.
+/// The limits on what a host program may write.
 #[derive(Debug, Clone)]
 pub struct Confinement {
     /// Existing directories below which it may write.

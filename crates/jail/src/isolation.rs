@@ -186,7 +186,7 @@ pub(crate) fn load_seccomp_filter(filter: &BpfProgram) -> io::Result<()> {
         len: u16::try_from(instructions.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         filter: instructions.as_ptr().cast::<libc::sock_filter>().cast_mut(),
     };
-    // SAFETY: the program and its instructions outlive the call, and the kernel only reads them.
+    // SAFETY: the program and its instructions outlive the call, and the Linux kernel only reads them.
     let result = unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
     };

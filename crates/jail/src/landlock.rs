@@ -37,7 +37,7 @@ struct PathBeneathAttr {
 
 /// The Landlock ABI version of this Linux kernel, or why it has none.
 pub(crate) fn abi() -> io::Result<u32> {
-    // SAFETY: with the version flag the kernel takes no pointer.
+    // SAFETY: with the version flag Linux takes no pointer.
     let version = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,

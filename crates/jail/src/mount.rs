@@ -13,7 +13,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Where the new root is assembled: a directory that exists on every host and holds no source of a
+/// The directory in which the new root is assembled: a directory that exists on every host and holds no source of a
 /// bind mount. The mount hides it in this mount namespace only.
 const NEW_ROOT: &str = "/sys";
 const TMPFS_FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);

@@ -191,11 +191,12 @@ impl Warden {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => return 1,
             }
-            let (asked, ended) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
+            let (has_request, ended) =
+                (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
             if ended {
                 self.reap(control);
             }
-            if asked {
+            if has_request {
                 match message::receive(control) {
                     Ok(Some((WardenRequest::Jail(request), _))) => {
                         self.make_jail(&request, control);

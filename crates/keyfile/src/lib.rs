@@ -220,9 +220,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.key");
         create(&path, b"abcd").unwrap();
-        for (expected, told) in [(3, 4), (5, 4)] {
-            let refused = read_key(&path, expected).unwrap_err();
-            assert!(matches!(refused, Error::Length { found, .. } if found == told), "{refused}");
+        for (expected, length) in [(3, 4), (5, 4)] {
+            let error = read_key(&path, expected).unwrap_err();
+            assert!(matches!(error, Error::Length { found, .. } if found == length), "{error}");
         }
         assert!(matches!(read(&path, 3), Err(Error::TooLong { .. })));
         assert_eq!(read(&path, 4).unwrap().unwrap().len(), 4);

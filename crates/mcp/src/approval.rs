@@ -39,10 +39,10 @@ pub(crate) enum CalledTool<'a> {
 impl CalledTool<'_> {
     pub(crate) fn matches(&self, approval: &Approval) -> bool {
         match self {
-            Self::Tool(tool, given) => {
+            Self::Tool(tool, arguments) => {
                 let nothing = JsonObject::new();
-                let given = given.unwrap_or(&nothing);
-                approval.tool_id == tool.id && approval.arguments.as_object() == Some(given)
+                let arguments = arguments.unwrap_or(&nothing);
+                approval.tool_id == tool.id && approval.arguments.as_object() == Some(arguments)
             }
             Self::Python(script) => {
                 approval.tool_name == service::EXECUTE_PYTHON
@@ -98,8 +98,8 @@ impl ApprovalElicitation<'_> {
             let error = approve_elsewhere_error(&approval, approval.execution_id, address);
             return Ok(error_result(&error.into()).into());
         }
-        let ticket = self.service.elicitation_token(&approval);
-        let answer = elicit_approval(self.context, &approval, ticket).await;
+        let token = self.service.elicitation_token(&approval);
+        let answer = elicit_approval(self.context, &approval, token).await;
         self.apply_outcome(&approval, answer, execution.wait()).await
     }
 
@@ -136,7 +136,7 @@ impl ApprovalElicitation<'_> {
 pub(crate) async fn elicit_approval(
     context: &RequestContext<RoleServer>,
     approval: &Approval,
-    ticket: String,
+    token: String,
 ) -> ElicitationOutcome {
     let question = elicitation_params(approval);
     if is_current_revision(context) {
@@ -144,7 +144,7 @@ pub(crate) async fn elicit_approval(
         let requests = InputRequests::from([(INPUT_KEY.to_owned(), request)]);
         return ElicitationOutcome::InputRequired(InputRequiredResult::new(
             Some(requests),
-            Some(ticket),
+            Some(token),
         ));
     }
     tokio::select! {
@@ -160,12 +160,12 @@ pub(crate) fn resumed_answer<'a>(
     state: Option<&'a str>,
     responses: Option<&InputResponses>,
 ) -> Result<Option<(&'a str, ElicitationOutcome)>, ErrorData> {
-    let (Some(ticket), Some(responses)) = (state, responses) else { return Ok(None) };
+    let (Some(token), Some(responses)) = (state, responses) else { return Ok(None) };
     let Some(response) = responses.get(INPUT_KEY) else { return Ok(None) };
     let answer: ElicitResult = serde_json::from_value(response.clone()).map_err(|_| {
         ErrorData::invalid_params("the response to the elicitation is invalid", None)
     })?;
-    Ok(Some((ticket, outcome_of(&answer))))
+    Ok(Some((token, outcome_of(&answer))))
 }
 
 fn outcome_of(answer: &ElicitResult) -> ElicitationOutcome {
@@ -184,7 +184,7 @@ pub(crate) fn is_current_revision(context: &RequestContext<RoleServer>) -> bool 
 fn elicitation_params(approval: &Approval) -> ElicitRequestParams {
     let mut message = match approval.tool_name.as_str() {
         service::EXECUTE_PYTHON if approval.scope == ApprovalScope::Session => format!(
-            "Run this Python code, and without asking again all later code of this session?\n\n{}",
+            "Run this Python code? All later code of this session then runs without asking.\n\n{}",
             approval.code
         ),
         service::EXECUTE_PYTHON => format!("Run this Python code?\n\n{}", approval.code),
@@ -195,12 +195,11 @@ fn elicitation_params(approval: &Approval) -> ElicitRequestParams {
     };
     if !approval.files.is_empty() {
         let names: Vec<_> = approval.files.iter().map(|(name, _)| name.as_str()).collect();
-        message.push_str(&format!("\n\nIt is given these files: {}", names.join(", ")));
+        message.push_str(&format!("\n\nInput files: {}", names.join(", ")));
     }
-    for (what, names) in [
-        ("It can reach hosts through", &approval.network),
-        ("It can use the secrets", &approval.secrets),
-    ] {
+    for (what, names) in
+        [("Network access through integrations", &approval.network), ("Secrets", &approval.secrets)]
+    {
         if !names.is_empty() {
             message.push_str(&format!("\n\n{what}: {}", names.join(", ")));
         }
@@ -240,9 +239,9 @@ pub(crate) fn approve_elsewhere_error(
     let message =
         format!("{:?} is waiting for an approval: {address}/v1/approvals/{id}", approval.tool_name);
     Error::new(ErrorCode::ApprovalRequired, message).hint(format!(
-        "do not call it again; tell the user that a person with another key must approve it \
-         (`belljar approvals allow {id}`). Then it runs once, and get_result with {{\"execution\": \
-         \"{execution}\"}} returns its result"
+        "do not call it again; ask the user to have it approved with another key (`belljar \
+         approvals allow {id}`). After that, get_result with {{\"execution\": \"{execution}\"}} \
+         returns the result"
     ))
 }
 

@@ -10,18 +10,18 @@ use types::{Error, ErrorCode, SandboxId};
 /// Rejects arguments that the schema lacks: an argument can never change the caller's identity. Models
 /// send null for an argument that they leave out.
 pub(crate) fn parse_arguments<T: DeserializeOwned>(
-    given: Option<JsonObject>,
+    arguments: Option<JsonObject>,
     schema: &JsonObject,
 ) -> Result<T, Error> {
-    let mut given = given.unwrap_or_default();
+    let mut arguments = arguments.unwrap_or_default();
     let known = schema.get("properties").and_then(Value::as_object);
     let is_known = |name: &str| known.is_some_and(|known| known.contains_key(name));
-    given.retain(|name, value| !value.is_null() || !is_known(name));
-    let given = Value::Object(given);
+    arguments.retain(|name, value| !value.is_null() || !is_known(name));
+    let arguments = Value::Object(arguments);
     let schema = ArgumentsSchema::new(schema.clone())
         .map_err(|error| Error::new(ErrorCode::ServerFault, error.to_string()))?;
-    schema.check(&given)?;
-    serde_json::from_value(given)
+    schema.check(&arguments)?;
+    serde_json::from_value(arguments)
         .map_err(|error| Error::new(ErrorCode::ArgsInvalid, error.to_string()))
 }
 

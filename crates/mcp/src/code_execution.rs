@@ -13,8 +13,8 @@ pub(crate) fn is_code_execution(name: &str) -> bool {
     name == CODE_EXECUTION || name == CODE_INTERPRETER
 }
 
-pub(crate) fn parse_request(given: Option<JsonObject>) -> Result<CodeRequest, Error> {
-    arguments::parse_arguments(given, &input_schema())
+pub(crate) fn parse_request(arguments: Option<JsonObject>) -> Result<CodeRequest, Error> {
+    arguments::parse_arguments(arguments, &input_schema())
 }
 
 /// Renders the result: the answer as text, and everything as structured content.
@@ -22,14 +22,14 @@ pub(crate) fn render(record: &Execution) -> CallToolResult {
     let Some(result) = code_result(record.clone()) else {
         return CallToolResult::error(vec![ContentBlock::text(record.status.name())]);
     };
-    let mut shown = CallToolResult::success(vec![ContentBlock::text(result.answer.clone())]);
+    let mut tool_result = CallToolResult::success(vec![ContentBlock::text(result.answer.clone())]);
     // Some clients show their model only the text.
     let session = result.sandbox_id.map(|id| ContentBlock::text(format!("sandbox_id: {id}")));
-    shown.content.extend(session);
-    shown.content.extend(record.files_out.iter().filter_map(file_link));
-    shown.structured_content = serde_json::to_value(&result).ok();
-    shown.is_error = Some(record.status != ExecutionStatus::Succeeded);
-    shown
+    tool_result.content.extend(session);
+    tool_result.content.extend(record.files_out.iter().filter_map(file_link));
+    tool_result.structured_content = serde_json::to_value(&result).ok();
+    tool_result.is_error = Some(record.status != ExecutionStatus::Succeeded);
+    tool_result
 }
 
 /// Links a file of the execution that produced it.
@@ -47,14 +47,14 @@ fn input_schema() -> JsonObject {
     json_object(json!({
         "type": "object",
         "properties": {
-            "request": text("What the code should do, in plain words."),
+            "request": text("What the code should do, in natural language."),
             "document_ids": {
                 "type": "array",
                 "items": {"type": "string", "format": "uuid"},
                 "description": "Documents that the code needs; they are in /home/uploaded_files/.",
             },
-            "context": text("What to keep in mind, such as \"Use a dark theme for the plot\"."),
-            "sandbox_id": text("The session to go on in, as an earlier call has returned it."),
+            "context": text("Additional context, such as \"Use a dark theme for the plot\"."),
+            "sandbox_id": text("The session to continue in, from the result of an earlier call."),
             "max_rounds": {"type": "integer", "minimum": 1, "maximum": 100},
         },
         "required": ["request"],
@@ -63,11 +63,11 @@ fn input_schema() -> JsonObject {
 }
 
 pub(crate) fn tool() -> Tool {
-    let about = "Have a request carried out with Python: it is planned, code is written and run step by step, \
-errors are corrected, and the answer comes with the numbers that were computed, charts and files. Pass the \
-returned `sandbox_id` to go on with what is in memory.";
+    let about = "Carry out a request in natural language with Python: plan it, write and run code step by step, \
+correct errors, and return the answer with computed numbers, charts and files. Pass the returned `sandbox_id` \
+to continue with the same variables and files.";
     let annotations =
-        ToolAnnotations::with_title("Code from plain words").destructive(false).open_world(false);
+        ToolAnnotations::with_title("Run a request with code").destructive(false).open_world(false);
     let output = json_object(json!({
         "type": "object",
         "properties": {

@@ -22,10 +22,10 @@ struct CreateSessionArguments {
 pub(crate) async fn create_session(
     service: &Arc<Service>,
     caller: &Caller,
-    given: Option<JsonObject>,
+    arguments: Option<JsonObject>,
 ) -> Result<CallToolResult, RequestError> {
     let CreateSessionArguments { key, agent_id } =
-        arguments::parse_arguments(given, &input_schema())?;
+        arguments::parse_arguments(arguments, &input_schema())?;
     let request = SessionRequest { key, agent_id, ..SessionRequest::default() };
     let (OpenedSession::New(session) | OpenedSession::Found(session)) =
         service.open_session(caller, request).await?;
@@ -49,7 +49,7 @@ fn input_schema() -> JsonObject {
         "properties": {
             "key": {
                 "type": "string",
-                "description": "A name for the conversation: while its session lives, the same key gives the same session.",
+                "description": "A name for the conversation: as long as the session is open, the same key returns it.",
             },
             "agent_id": {
                 "type": "string",
@@ -61,9 +61,9 @@ fn input_schema() -> JsonObject {
 }
 
 pub(crate) fn tool() -> Tool {
-    let about = "Open a Python session whose variables, imports and files stay from call to call. Pass the \
-returned `session` to execute_python, list_files, read_file and write_file. `generation` grows when its \
-memory was lost.";
+    let about = "Open a Python session whose variables, imports and files persist between calls. Pass the \
+returned `session` to execute_python, list_files, read_file and write_file. `generation` increases if the state \
+was lost.";
     let output = json_object(json!({
         "type": "object",
         "properties": {

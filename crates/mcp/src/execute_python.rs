@@ -37,9 +37,9 @@ pub(crate) struct ExecutePythonCall {
 }
 
 impl ExecutePythonCall {
-    pub(crate) fn parse(given: Option<JsonObject>) -> Result<Self, Error> {
+    pub(crate) fn parse(arguments: Option<JsonObject>) -> Result<Self, Error> {
         let ExecutePythonArguments { code, files, session, visuals, timeout } =
-            arguments::parse_arguments(given, &input_schema())?;
+            arguments::parse_arguments(arguments, &input_schema())?;
         if code.trim().is_empty() {
             let error = Error::new(ErrorCode::ArgsInvalid, "argument \"code\" is empty");
             return Err(error.hint("send a complete Python script"));
@@ -91,7 +91,7 @@ fn input_schema() -> JsonObject {
         "properties": {
             "code": {
                 "type": "string",
-                "description": "A complete Python script, up to 4 MiB. Print or assign the result; its stdout or return value is sent back.",
+                "description": "A complete Python script, up to 4 MiB. Print or assign the result; standard output and the value of the last expression are returned.",
             },
             "files": {
                 "type": "array",
@@ -100,11 +100,11 @@ fn input_schema() -> JsonObject {
             },
             "session": {
                 "type": "string",
-                "description": "A handle of create_session: variables, imports and files stay from call to call.",
+                "description": "A handle of create_session: variables, imports and files persist between calls.",
             },
             "visuals": {
                 "type": "boolean",
-                "description": "Also return charts as images. The result has data only otherwise.",
+                "description": "Also return charts as images; otherwise the result contains data only.",
             },
             "timeout": {
                 "type": "integer",

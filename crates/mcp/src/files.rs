@@ -16,7 +16,7 @@ pub(crate) const LIST: &str = "list_files";
 pub(crate) const READ: &str = "read_file";
 pub(crate) const WRITE: &str = "write_file";
 
-/// As much as a model can read at once; code reads larger files in parts.
+/// Maximum size of a file that is read: as much as a model can read at once; code reads larger files in parts.
 const READ_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Debug, Deserialize)]
@@ -43,9 +43,9 @@ struct WriteFileArguments {
 pub(crate) async fn list(
     service: &Service,
     caller: &Caller,
-    given: Option<JsonObject>,
+    arguments: Option<JsonObject>,
 ) -> Result<CallToolResult, RequestError> {
-    let ListFilesArguments { session } = arguments::parse_arguments(given, &list_schema())?;
+    let ListFilesArguments { session } = arguments::parse_arguments(arguments, &list_schema())?;
     let files = service.session_files(caller, arguments::parse_session(&session)?).await?;
     Ok(structured_result(serde_json::to_value(files).unwrap_or_default()))
 }
@@ -53,9 +53,10 @@ pub(crate) async fn list(
 pub(crate) async fn read(
     service: &Service,
     caller: &Caller,
-    given: Option<JsonObject>,
+    arguments: Option<JsonObject>,
 ) -> Result<CallToolResult, RequestError> {
-    let ReadFileArguments { session, name } = arguments::parse_arguments(given, &read_schema())?;
+    let ReadFileArguments { session, name } =
+        arguments::parse_arguments(arguments, &read_schema())?;
     let id = arguments::parse_session(&session)?;
     let (file, size) = service.read_session_file(caller, id, name.clone()).await?;
     if size > READ_BYTES_MAX {
@@ -107,10 +108,10 @@ fn image_mime(name: &str) -> Option<&'static str> {
 pub(crate) async fn write(
     service: &Service,
     caller: &Caller,
-    given: Option<JsonObject>,
+    arguments: Option<JsonObject>,
 ) -> Result<CallToolResult, RequestError> {
     let WriteFileArguments { session, name, text, base64 } =
-        arguments::parse_arguments(given, &write_schema())?;
+        arguments::parse_arguments(arguments, &write_schema())?;
     let content = match (text, base64) {
         (Some(text), None) => text.into_bytes(),
         (None, Some(data)) => STANDARD.decode(data).map_err(|error| {
@@ -129,8 +130,8 @@ pub(crate) async fn write(
     let mut staging = service.stage().await?;
     staging.write(&content).await?;
     let staged = staging.finish().await?;
-    let written = service.write_session_file(caller, id, name, staged).await?;
-    Ok(structured_result(serde_json::to_value(written).unwrap_or_default()))
+    let file = service.write_session_file(caller, id, name, staged).await?;
+    Ok(structured_result(serde_json::to_value(file).unwrap_or_default()))
 }
 
 fn session_schema() -> Value {
@@ -138,7 +139,7 @@ fn session_schema() -> Value {
 }
 
 fn name_schema() -> Value {
-    json!({"type": "string", "description": "Relative to the working directory, as `data.csv`."})
+    json!({"type": "string", "description": "Relative to the working directory, such as `data.csv`."})
 }
 
 fn list_schema() -> JsonObject {
@@ -177,7 +178,7 @@ pub(crate) fn tools() -> [Tool; 3] {
             .with_annotations(reads("List files")),
         Tool::new(
             READ,
-            "Read a file of a session: text as text, a picture as a picture, up to 1 MiB.",
+            "Read a file of a session, up to 1 MiB. Text is returned as text, an image as an image.",
             read_schema(),
         )
         .with_annotations(reads("Read a file")),

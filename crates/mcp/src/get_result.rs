@@ -18,9 +18,9 @@ struct GetResultArguments {
 pub(crate) async fn get_result(
     service: &Service,
     caller: &Caller,
-    given: Option<JsonObject>,
+    arguments: Option<JsonObject>,
 ) -> Result<CallToolResult, RequestError> {
-    let GetResultArguments { execution } = arguments::parse_arguments(given, &input_schema())?;
+    let GetResultArguments { execution } = arguments::parse_arguments(arguments, &input_schema())?;
     let id: ExecutionId = execution.parse().map_err(|_| {
         let message = format!("argument \"execution\" is not an id: {execution:?}");
         Error::new(ErrorCode::ArgsInvalid, message)

@@ -158,8 +158,8 @@ impl McpSessions {
 
     /// Called before a new session: at a limit, evicts a session without a call in flight.
     pub async fn evict_if_full(&self, by: SessionOwner) -> Result<(), TooManyMcpSessions> {
-        for nobodys in self.orphaned_sessions().await {
-            self.close(nobodys).await;
+        for orphaned in self.orphaned_sessions().await {
+            self.close(orphaned).await;
         }
         if let Some(idle) = self.session_to_evict(by)? {
             self.close(idle).await;
@@ -196,10 +196,10 @@ impl McpSessions {
         for one in owned.values() {
             *of_workspaces.entry(one.owner.workspace).or_default() += 1;
         }
-        let theirs = owned.values().filter(|one| one.owner == by).count();
+        let count = owned.values().filter(|one| one.owner == by).count();
         let of_workspace = of_workspaces.get(&by.workspace).copied().unwrap_or_default();
         let SessionLimits { of_principal, of_workspace: of_workspace_max, of_all } = self.limits;
-        let full = if theirs >= of_principal {
+        let full = if count >= of_principal {
             TooManyMcpSessions::OfPrincipal(of_principal)
         } else if of_workspace >= of_workspace_max {
             TooManyMcpSessions::OfWorkspace(of_workspace_max)
@@ -209,12 +209,12 @@ impl McpSessions {
             return Ok(None);
         };
         let most = of_workspaces.values().max();
-        let gives_way = |one: &OwnedMcpSession| match full {
+        let is_candidate = |one: &OwnedMcpSession| match full {
             TooManyMcpSessions::OfPrincipal(_) => one.owner == by,
             TooManyMcpSessions::OfWorkspace(_) => one.owner.workspace == by.workspace,
             TooManyMcpSessions::OfAll(_) => of_workspaces.get(&one.owner.workspace) == most,
         };
-        let idle = owned.iter().filter(|(_, one)| one.calls == 0 && gives_way(one));
+        let idle = owned.iter().filter(|(_, one)| one.calls == 0 && is_candidate(one));
         let oldest = idle.min_by_key(|(_, one)| (one.listeners > 0, one.last_used));
         oldest.map(|(id, _)| Some(id.clone())).ok_or(full)
     }

@@ -78,14 +78,16 @@ pub(crate) async fn saved_images(
     let saved = record.files_out.iter().filter(|file| PICTURES.contains(&file.mime.as_str()));
     for file in saved.take(PICTURES_MAX) {
         let Some(left) = room.checked_sub(file.size) else { continue };
-        let Ok((kept, open)) = service.asset(caller, record.id, &file.name).await else { continue };
+        let Ok((asset, open)) = service.asset(caller, record.id, &file.name).await else {
+            continue;
+        };
         let read = tokio::task::spawn_blocking(move || {
             let mut content = Vec::new();
             open.take(PICTURES_BYTES_MAX).read_to_end(&mut content).map(|_| content)
         });
         if let Ok(Ok(content)) = read.await {
             room = left;
-            pictures.push(ContentBlock::image(STANDARD.encode(content), kept.mime));
+            pictures.push(ContentBlock::image(STANDARD.encode(content), asset.mime));
         }
     }
     pictures

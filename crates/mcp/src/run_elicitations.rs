@@ -45,7 +45,7 @@ impl RunElicitations<'_> {
             match self.elicit_one(approval_id).await {
                 Ok(None) => {}
                 Ok(Some(stuck)) => return stuck,
-                Err(refused) => return ElicitationFailure::Unanswerable(Box::new(refused)),
+                Err(error) => return ElicitationFailure::Unanswerable(Box::new(error)),
             }
         }
         std::future::pending().await
@@ -54,19 +54,19 @@ impl RunElicitations<'_> {
     async fn elicit_one(&self, id: ApprovalId) -> Result<Option<ElicitationFailure>, RequestError> {
         let (service, caller, context) = (self.service, self.caller, self.context);
         let approval = service.approval(caller, id)?;
-        let is_asked = ApprovalElicitation::can_elicit(service, self.caller, context, &approval)?;
-        if !is_asked || crate::approval::is_current_revision(context) {
-            return Ok(Some(self.failure_for(&approval, is_asked)));
+        let can_elicit = ApprovalElicitation::can_elicit(service, self.caller, context, &approval)?;
+        if !can_elicit || crate::approval::is_current_revision(context) {
+            return Ok(Some(self.failure_for(&approval, can_elicit)));
         }
         let ElicitationOutcome::Decided(decision) =
             elicit_approval(context, &approval, service.elicitation_token(&approval)).await
         else {
             return Ok(Some(ElicitationFailure::Unanswerable(Box::new(unanswered_error().into()))));
         };
-        let answered = service.decide_as_requester(caller, id, decision).await;
+        let decided = service.decide_as_requester(caller, id, decision).await;
         // Another principal may have answered first; the run continues with that answer.
         let open = service.approval(caller, id)?.state == ApprovalState::Pending;
-        if open { answered.map(|_| None) } else { Ok(None) }
+        if open { decided.map(|_| None) } else { Ok(None) }
     }
 
     fn failure_for(&self, approval: &Approval, between_calls: bool) -> ElicitationFailure {
@@ -95,8 +95,8 @@ pub(crate) async fn cancel_if_approval_needed(
     let mut events = pin!(events);
     while let Some((_, event)) = events.next().await {
         let Event::Approval { approval_id } = *event else { continue };
-        let asked = service.approval(&caller, approval_id);
-        if asked.is_ok_and(|asked| asked.state == ApprovalState::Pending) {
+        let approval = service.approval(&caller, approval_id);
+        if approval.is_ok_and(|approval| approval.state == ApprovalState::Pending) {
             // This fails if the run has already ended.
             let _ = service.cancel_execution(&caller, run).await;
             return;

@@ -53,10 +53,8 @@ impl From<&Error> for PythonResultError {
 /// A hint for the model that mentions only tools it has here.
 fn model_hint(error: &Error) -> Option<&str> {
     match error.code {
-        ErrorCode::TimeExceeded => Some("do less at once, or give more seconds in `timeout`"),
-        ErrorCode::MemoryExceeded => {
-            Some("use less memory: read and work through the data in parts")
-        }
+        ErrorCode::TimeExceeded => Some("do less in one call, or set a longer `timeout`"),
+        ErrorCode::MemoryExceeded => Some("process the data in parts"),
         ErrorCode::SessionBusy => Some("wait a moment and call again"),
         ErrorCode::SessionNotFound | ErrorCode::SessionExpired | ErrorCode::SessionLost => {
             Some("open another one with create_session")
@@ -134,8 +132,8 @@ impl PythonResult {
 }
 
 /// A tool error without an execution, in the same form.
-pub(crate) fn error_result(refused: &RequestError) -> CallToolResult {
-    PythonResult::from_error(&refused.error).into_result()
+pub(crate) fn error_result(error: &RequestError) -> CallToolResult {
+    PythonResult::from_error(&error.error).into_result()
 }
 
 /// The result of a call that never reached an MCP server.
@@ -244,9 +242,9 @@ fn truncate_lines(lines: &mut Vec<String>) {
 
 /// The value as JSON, or else its `repr`.
 fn execution_value(record: &Execution) -> Option<Value> {
-    let shown = record.results.iter().find(|rich| rich.main);
-    let shown = shown.and_then(|rich| rich.data.get("text/plain")).cloned();
-    record.value.clone().filter(|value| !value.is_null()).or(shown)
+    let main_result = record.results.iter().find(|rich| rich.main);
+    let main_result = main_result.and_then(|rich| rich.data.get("text/plain")).cloned();
+    record.value.clone().filter(|value| !value.is_null()).or(main_result)
 }
 
 fn stream_text(record: &Execution, stream: OutputStream) -> String {

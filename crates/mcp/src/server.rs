@@ -62,15 +62,14 @@ impl Clone for McpServer {
 type Context = RequestContext<RoleServer>;
 
 impl McpServer {
-    pub fn new(agents: Arc<Agents>, always: Option<RequestCaller>, manners: McpOptions) -> Self {
-        let (service, announcing) = (Arc::clone(agents.service()), AtomicBool::new(false));
-        Self {
-            service,
-            agents,
-            fixed_caller: always,
-            options: manners,
-            notifies_tool_changes: announcing,
-        }
+    pub fn new(
+        agents: Arc<Agents>,
+        fixed_caller: Option<RequestCaller>,
+        options: McpOptions,
+    ) -> Self {
+        let (service, notifies_tool_changes) =
+            (Arc::clone(agents.service()), AtomicBool::new(false));
+        Self { service, agents, fixed_caller, options, notifies_tool_changes }
     }
 
     fn caller(&self, context: &Context) -> Result<RequestCaller, ErrorData> {
@@ -101,68 +100,69 @@ impl McpServer {
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
         let execute_python::ExecutePythonCall { session, request, visuals } = script;
-        let manner = self.submit_options(caller, context);
-        let asked = self.service.run(caller, request.into_run(session), manner).await?;
-        self.await_submitted(caller, asked, ResultFormat::Python { visuals }, context).await
+        let options = self.submit_options(caller, context);
+        let submitted = self.service.run(caller, request.into_run(session), options).await?;
+        self.await_submitted(caller, submitted, ResultFormat::Python { visuals }, context).await
     }
 
     async fn run_code_execution(
         &self,
         caller: &RequestCaller,
-        given: Option<JsonObject>,
+        arguments: Option<JsonObject>,
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
-        let request = code_execution::parse_request(given)?;
-        let manner = self.submit_options(caller, context);
-        let attached = self.agents.code_execution(caller, request, manner).await?;
+        let request = code_execution::parse_request(arguments)?;
+        let options = self.submit_options(caller, context);
+        let handle = self.agents.code_execution(caller, request, options).await?;
         let (service, address) = (&self.service, self.options.base_url.as_deref());
-        let questions =
-            RunElicitations { service, caller, context, base_url: address, run: attached.id() };
-        let (asks, later) = (questions.elicit_all(attached.subscribe()), attached.subscribe());
-        let came = wait_for_execution(attached, context, self.task_after(context), asks).await;
-        if let (WaitOutcome::Task(run), None) = (&came, address) {
+        let elicitations =
+            RunElicitations { service, caller, context, base_url: address, run: handle.id() };
+        let (elicit_all, later) = (elicitations.elicit_all(handle.subscribe()), handle.subscribe());
+        let outcome =
+            wait_for_execution(handle, context, self.task_after(context), elicit_all).await;
+        if let (WaitOutcome::Task(run), None) = (&outcome, address) {
             let (service, caller) = (Arc::clone(service), Arc::clone(&caller.caller));
             tokio::spawn(run_elicitations::cancel_if_approval_needed(
                 service, caller, run.id, later,
             ));
         }
-        Ok(self.render_outcome(caller, came, ResultFormat::Code).await)
+        Ok(self.render_outcome(caller, outcome, ResultFormat::Code).await)
     }
 
     async fn run_workspace_tool(
         &self,
         caller: &RequestCaller,
         tool: types::Tool,
-        given: Option<JsonObject>,
+        arguments: Option<JsonObject>,
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
-        let arguments = Value::Object(given.unwrap_or_default());
+        let arguments = Value::Object(arguments.unwrap_or_default());
         let request = RunRequest {
             target: RunTarget::Tool { id: tool.id, agent: None, arguments, test: false },
             session: None,
             files: Vec::new(),
             limits: types::LimitsRequest::default(),
         };
-        let manner = self.submit_options(caller, context);
-        let asked = self.service.run(caller, request, manner).await?;
-        self.await_submitted(caller, asked, ResultFormat::ToolValue, context).await
+        let options = self.submit_options(caller, context);
+        let submitted = self.service.run(caller, request, options).await?;
+        self.await_submitted(caller, submitted, ResultFormat::ToolValue, context).await
     }
 
     async fn await_submitted(
         &self,
         caller: &RequestCaller,
-        asked: Submitted,
-        shown: ResultFormat,
+        submitted: Submitted,
+        format: ResultFormat,
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
-        match asked {
-            Submitted::Started(attached) => {
-                Ok(self.await_execution(caller, attached, shown, context).await)
+        match submitted {
+            Submitted::Started(handle) => {
+                Ok(self.await_execution(caller, handle, format, context).await)
             }
             Submitted::AwaitingApproval(handle) => {
-                let question =
-                    ApprovalElicitation { service: &self.service, caller, format: shown, context };
-                question.elicit(handle, self.options.base_url.as_deref()).await
+                let elicitation =
+                    ApprovalElicitation { service: &self.service, caller, format, context };
+                elicitation.elicit(handle, self.options.base_url.as_deref()).await
             }
         }
     }
@@ -170,26 +170,25 @@ impl McpServer {
     async fn await_execution(
         &self,
         caller: &RequestCaller,
-        attached: ExecutionHandle,
-        shown: ResultFormat,
+        handle: ExecutionHandle,
+        format: ResultFormat,
         context: &Context,
     ) -> CallToolResponse {
-        let never_asks = std::future::pending();
-        let came =
-            wait_for_execution(attached, context, self.task_after(context), never_asks).await;
-        self.render_outcome(caller, came, shown).await
+        let never = std::future::pending();
+        let outcome = wait_for_execution(handle, context, self.task_after(context), never).await;
+        self.render_outcome(caller, outcome, format).await
     }
 
     async fn render_outcome(
         &self,
         caller: &RequestCaller,
-        came: WaitOutcome,
-        shown: ResultFormat,
+        outcome: WaitOutcome,
+        format: ResultFormat,
     ) -> CallToolResponse {
-        match came {
+        match outcome {
             WaitOutcome::Ended(Ok(record)) => {
-                let mut result = shown.render(&record);
-                if shown.has_visuals() {
+                let mut result = format.render(&record);
+                if format.has_visuals() {
                     result
                         .content
                         .extend(resources::saved_images(&self.service, caller, &record).await);
@@ -218,23 +217,22 @@ impl McpServer {
         context: &Context,
     ) -> Result<Option<Result<CallToolResponse, RequestError>>, ErrorData> {
         let (state, responses) = (&request.request_state, &request.input_responses);
-        let Some((ticket, answer)) =
-            approval::resumed_answer(state.as_deref(), responses.as_ref())?
+        let Some((token, answer)) = approval::resumed_answer(state.as_deref(), responses.as_ref())?
         else {
             return Ok(None);
         };
-        let asked = self.service.approval_from_elicitation(caller, ticket);
-        let asked = asked
-            .filter(|asked| called.matches(asked))
+        let approval = self.service.approval_from_elicitation(caller, token);
+        let approval = approval
+            .filter(|approval| called.matches(approval))
             .ok_or_else(approval::invalid_state_error)?;
-        let question = ApprovalElicitation {
+        let elicitation = ApprovalElicitation {
             service: &self.service,
             caller,
             format: called.result_format(),
             context,
         };
-        let execution = self.service.wait_for_execution(caller, asked.execution_id);
-        Ok(Some(question.apply_outcome(&asked, answer, execution).await))
+        let execution = self.service.wait_for_execution(caller, approval.execution_id);
+        Ok(Some(elicitation.apply_outcome(&approval, answer, execution).await))
     }
 
     async fn call_python(
@@ -262,11 +260,11 @@ impl McpServer {
         let found = self.service.callable_tool(caller, &request.name);
         let found = found.map_err(|problem| internal_error(&problem))?;
         let tool = found.ok_or_else(|| unknown_tool_error(&request.name))?;
-        let given = request.arguments.clone();
-        let called = CalledTool::Tool(&tool, given.as_ref());
+        let arguments = request.arguments.clone();
+        let called = CalledTool::Tool(&tool, arguments.as_ref());
         match self.resume_approval(caller, request, called, context).await? {
             Some(answer) => Ok(answer),
-            None => Ok(self.run_workspace_tool(caller, tool, given, context).await),
+            None => Ok(self.run_workspace_tool(caller, tool, arguments, context).await),
         }
     }
 
@@ -291,21 +289,21 @@ impl McpServer {
         caller: &RequestCaller,
         after: Option<String>,
     ) -> Result<ListToolsResult, RequestError> {
-        let mut listed = self.built_in_tools();
-        let ours: Vec<_> = listed.iter().map(|tool| tool.name.clone()).collect();
+        let mut tools = self.built_in_tools();
+        let own_names: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
         if after.is_some() {
-            listed.clear();
+            tools.clear();
         }
         let page = self.service.callable_tools(caller, after).await?;
-        let theirs = page.tools.into_iter();
-        listed.extend(
-            theirs
-                .filter(|tool| !ours.contains(&tool.name.as_str().into()))
+        let workspace_tools = page.tools.into_iter();
+        tools.extend(
+            workspace_tools
+                .filter(|tool| !own_names.contains(&tool.name.as_str().into()))
                 .map(tools::tool_definition),
         );
         // A stable order gives equal text, which a client may have in its prompt cache.
-        listed.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(ListToolsResult { next_cursor: page.next, ..ListToolsResult::with_all_items(listed) })
+        tools.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(ListToolsResult { next_cursor: page.next, ..ListToolsResult::with_all_items(tools) })
     }
 }
 
@@ -313,15 +311,15 @@ fn unknown_tool_error(name: &str) -> ErrorData {
     ErrorData::invalid_params(format!("tool {name:?} not found"), None)
 }
 
-fn internal_error(refused: &RequestError) -> ErrorData {
-    ErrorData::internal_error(refused.error.message.clone(), None)
+fn internal_error(error: &RequestError) -> ErrorData {
+    ErrorData::internal_error(error.error.message.clone(), None)
 }
 
 /// Notifies a client of tool changes until it disconnects.
 async fn notify_tool_changes(service: Arc<Service>, caller: Arc<Caller>, peer: Peer<RoleServer>) {
-    let mut news = std::pin::pin!(service.tool_changes(&caller));
+    let mut changes = std::pin::pin!(service.tool_changes(&caller));
     while !peer.is_transport_closed() {
-        let Ok(changed) = tokio::time::timeout(LIVENESS_INTERVAL, news.next()).await else {
+        let Ok(changed) = tokio::time::timeout(LIVENESS_INTERVAL, changes.next()).await else {
             continue;
         };
         if changed.is_none()
@@ -367,20 +365,20 @@ impl ServerHandler for McpServer {
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = self.caller(&context)?;
         let service = &self.service;
-        let given = request.arguments.clone();
+        let arguments = request.arguments.clone();
         let answer = match request.name.as_ref() {
             execute_python::NAME => self.call_python(&caller, &request, &context).await?,
             create_session::CREATE => {
-                create_session::create_session(service, &caller, given).await.map(Into::into)
+                create_session::create_session(service, &caller, arguments).await.map(Into::into)
             }
             get_result::GET => {
-                get_result::get_result(service, &caller, given).await.map(Into::into)
+                get_result::get_result(service, &caller, arguments).await.map(Into::into)
             }
-            files::LIST => files::list(service, &caller, given).await.map(Into::into),
-            files::READ => files::read(service, &caller, given).await.map(Into::into),
-            files::WRITE => files::write(service, &caller, given).await.map(Into::into),
+            files::LIST => files::list(service, &caller, arguments).await.map(Into::into),
+            files::READ => files::read(service, &caller, arguments).await.map(Into::into),
+            files::WRITE => files::write(service, &caller, arguments).await.map(Into::into),
             name if self.agents.has_models() && code_execution::is_code_execution(name) => {
-                self.run_code_execution(&caller, given, &context).await
+                self.run_code_execution(&caller, arguments, &context).await
             }
             _ => self.call_workspace_tool(&caller, &request, &context).await?,
         };
@@ -483,11 +481,11 @@ impl ServerHandler for McpServer {
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let caller = self.caller(context.request_context())?;
-        let mut news = std::pin::pin!(self.service.tool_changes(&caller));
+        let mut changes = std::pin::pin!(self.service.tool_changes(&caller));
         loop {
             tokio::select! {
                 () = context.cancelled() => return Ok(()),
-                changed = news.next() => {
+                changed = changes.next() => {
                     if changed.is_none() || context.sink().notify_tool_list_changed().await.is_err() {
                         return Ok(());
                     }

@@ -18,19 +18,19 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// Returns when the client has closed its end and has its responses, or when `patience` has passed.
-pub async fn serve_stdio(server: McpServer, patience: Duration) -> Result<(), String> {
+pub async fn serve_stdio(server: McpServer, answer_timeout: Duration) -> Result<(), String> {
     let (input, output) = stdio_pipes();
-    let given_up = CancellationToken::new();
+    let is_closing = CancellationToken::new();
     let client = StdioTransport {
         // The end of the input terminates the last line.
         lines: AsyncRwTransport::new(input.chain(b"\n"), output),
         pending_requests: Arc::default(),
-        drain_timeout: patience,
+        drain_timeout: answer_timeout,
         drain_deadline: None,
-        cancelled: given_up.clone(),
+        cancelled: is_closing.clone(),
     };
     let running =
-        server.serve_with_ct(client, given_up).await.map_err(|error| error.to_string())?;
+        server.serve_with_ct(client, is_closing).await.map_err(|error| error.to_string())?;
     running.waiting().await.map(drop).map_err(|error| error.to_string())
 }
 
@@ -48,13 +48,13 @@ struct StdioTransport {
 impl StdioTransport {
     fn track_request(&self, message: &RxJsonRpcMessage<RoleServer>) {
         match message {
-            JsonRpcMessage::Request(asked) if expects_answer(&asked.request) => {
+            JsonRpcMessage::Request(call) if expects_answer(&call.request) => {
                 self.pending_requests.send_modify(|open| {
-                    open.insert(asked.id.clone());
+                    open.insert(call.id.clone());
                 });
             }
-            JsonRpcMessage::Notification(told) => {
-                if let ClientNotification::CancelledNotification(it) = &told.notification
+            JsonRpcMessage::Notification(notification) => {
+                if let ClientNotification::CancelledNotification(it) = &notification.notification
                     && let Some(id) = &it.params.request_id
                 {
                     mark_answered(&self.pending_requests, id);
@@ -83,7 +83,7 @@ impl Transport<RoleServer> for StdioTransport {
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let answered = match &message {
+        let answered_id = match &message {
             JsonRpcMessage::Response(answer) => Some(answer.id.clone()),
             JsonRpcMessage::Error(answer) => answer.id.clone(),
             _ => None,
@@ -91,7 +91,7 @@ impl Transport<RoleServer> for StdioTransport {
         let (sent, open) = (self.lines.send(message), Arc::clone(&self.pending_requests));
         async move {
             let sent = sent.await;
-            if let Some(id) = answered {
+            if let Some(id) = answered_id {
                 mark_answered(&open, &id);
             }
             sent

@@ -8,11 +8,11 @@ use types::Execution;
 /// The definition of a workspace tool for a model.
 pub(crate) fn tool_definition(tool: types::Tool) -> Tool {
     let annotations = ToolAnnotations::with_title(tool.name.clone()).open_world(false);
-    let shown = Tool::new(tool.name, tool.description, json_object(tool.input_schema));
-    let shown = shown.with_annotations(annotations);
+    let definition = Tool::new(tool.name, tool.description, json_object(tool.input_schema));
+    let definition = definition.with_annotations(annotations);
     match tool.output_schema {
-        Some(schema) => shown.with_raw_output_schema(wrap_schema(schema).into()),
-        None => shown,
+        Some(schema) => definition.with_raw_output_schema(wrap_schema(schema).into()),
+        None => definition,
     }
 }
 

@@ -17,15 +17,15 @@ const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 /// Outcome of waiting for an execution.
 pub(crate) enum WaitOutcome {
     Ended(Result<Box<Execution>, RequestError>),
-    /// It continues; the client asks for it by its id.
+    /// The execution continues; the client requests it by its id.
     Task(Arc<Execution>),
     /// The client no longer waits.
     Cancelled(ExecutionId),
-    /// It needs an approval that cannot be elicited through this client.
+    /// The execution needs an approval that cannot be elicited through this client.
     Blocked(RequestError),
 }
 
-/// What ended the wait.
+/// The event that ended the wait.
 enum WaitEnd {
     Ended,
     TaskTimeout,
@@ -36,46 +36,46 @@ enum WaitEnd {
 /// Waits for the end of an execution, or until `stuck`. `task_after` is for clients that can ask
 /// again later.
 pub(crate) async fn wait_for_execution(
-    attached: ExecutionHandle,
+    handle: ExecutionHandle,
     context: &RequestContext<RoleServer>,
     task_after: Option<Duration>,
-    stuck: impl Future<Output = ElicitationFailure>,
+    elicitation: impl Future<Output = ElicitationFailure>,
 ) -> WaitOutcome {
-    let id = attached.id();
-    let telling = context.meta.get_progress_token().map(|token| {
-        tokio::spawn(report_progress(attached.subscribe(), context.peer.clone(), token))
+    let id = handle.id();
+    let progress_task = context.meta.get_progress_token().map(|token| {
+        tokio::spawn(report_progress(handle.subscribe(), context.peer.clone(), token))
     });
-    let until = tokio::select! {
+    let end = tokio::select! {
         biased;
         () = context.ct.cancelled() => WaitEnd::Cancelled,
-        () = attached.wait_until_ended() => WaitEnd::Ended,
+        () = handle.wait_until_ended() => WaitEnd::Ended,
         () = sleep_if_some(task_after) => WaitEnd::TaskTimeout,
-        stuck = stuck => WaitEnd::Blocked(stuck),
+        elicitation = elicitation => WaitEnd::Blocked(elicitation),
     };
-    if let Some(telling) = telling {
-        match &until {
+    if let Some(progress_task) = progress_task {
+        match &end {
             // Send the remaining output before the result.
-            WaitEnd::Ended => drop(telling.await),
-            WaitEnd::TaskTimeout | WaitEnd::Cancelled | WaitEnd::Blocked(_) => telling.abort(),
+            WaitEnd::Ended => drop(progress_task.await),
+            WaitEnd::TaskTimeout | WaitEnd::Cancelled | WaitEnd::Blocked(_) => {
+                progress_task.abort()
+            }
         }
     }
-    match until {
-        WaitEnd::Ended => WaitOutcome::Ended(attached.wait().await.map(Box::new)),
-        WaitEnd::TaskTimeout => WaitOutcome::Task(attached.detach()),
+    match end {
+        WaitEnd::Ended => WaitOutcome::Ended(handle.wait().await.map(Box::new)),
+        WaitEnd::TaskTimeout => WaitOutcome::Task(handle.detach()),
         WaitEnd::Cancelled => WaitOutcome::Cancelled(id),
         WaitEnd::Blocked(ElicitationFailure::Elsewhere(error)) => {
-            attached.detach();
+            handle.detach();
             WaitOutcome::Blocked(error.into())
         }
-        WaitEnd::Blocked(ElicitationFailure::Unanswerable(refused)) => {
-            WaitOutcome::Blocked(*refused)
-        }
+        WaitEnd::Blocked(ElicitationFailure::Unanswerable(error)) => WaitOutcome::Blocked(*error),
     }
 }
 
-async fn sleep_if_some(patience: Option<Duration>) {
-    match patience {
-        Some(patience) => tokio::time::sleep(patience).await,
+async fn sleep_if_some(delay: Option<Duration>) {
+    match delay {
+        Some(delay) => tokio::time::sleep(delay).await,
         None => std::future::pending().await,
     }
 }
@@ -88,18 +88,18 @@ async fn report_progress(
     token: ProgressToken,
 ) {
     let mut events = std::pin::pin!(events.fuse());
-    let (mut told, mut heard) = (0.0, String::new());
+    let (mut sent, mut buffer) = (0.0, String::new());
     while let Some((_, event)) = events.next().await {
-        append_event(&mut heard, &event);
-        while heard.len() < MESSAGE_BYTES_MAX
+        append_event(&mut buffer, &event);
+        while buffer.len() < MESSAGE_BYTES_MAX
             && let Some(Some((_, event))) = events.next().now_or_never()
         {
-            append_event(&mut heard, &event);
+            append_event(&mut buffer, &event);
         }
-        while let Some(message) = next_message(&mut heard) {
-            told += 1.0;
+        while let Some(message) = next_message(&mut buffer) {
+            sent += 1.0;
             let progress =
-                ProgressNotificationParam::new(token.clone(), told).with_message(message);
+                ProgressNotificationParam::new(token.clone(), sent).with_message(message);
             if peer.notify_progress(progress).await.is_err() {
                 return;
             }
@@ -107,29 +107,29 @@ async fn report_progress(
     }
 }
 
-fn append_event(heard: &mut String, event: &Event) {
+fn append_event(buffer: &mut String, event: &Event) {
     match event {
-        Event::Output(piece) => heard.push_str(&piece.text),
-        Event::Plan { steps } => heard.push_str(&format!("plan: {}\n", steps.join("; "))),
+        Event::Output(piece) => buffer.push_str(&piece.text),
+        Event::Plan { steps } => buffer.push_str(&format!("plan: {}\n", steps.join("; "))),
         Event::Round(round) => {
             let ended = round.error.as_deref().unwrap_or("successful");
-            heard.push_str(&format!("round {}: {}: {ended}\n", round.number, round.step));
+            buffer.push_str(&format!("round {}: {}: {ended}\n", round.number, round.step));
         }
         // The end of the output terminates the last line.
-        Event::End { .. } if !heard.is_empty() && !heard.ends_with('\n') => heard.push('\n'),
+        Event::End { .. } if !buffer.is_empty() && !buffer.ends_with('\n') => buffer.push('\n'),
         _ => {}
     }
 }
 
 /// Takes as many whole lines as fit into a message; a longer line is split.
-fn next_message(heard: &mut String) -> Option<String> {
-    let most = heard.floor_char_boundary(MESSAGE_BYTES_MAX);
-    let end = match heard[..most].rfind('\n') {
+fn next_message(buffer: &mut String) -> Option<String> {
+    let most = buffer.floor_char_boundary(MESSAGE_BYTES_MAX);
+    let end = match buffer[..most].rfind('\n') {
         Some(end) => end + 1,
-        None if most < heard.len() => most,
+        None if most < buffer.len() => most,
         None => return None,
     };
-    let lines: String = heard.drain(..end).collect();
+    let lines: String = buffer.drain(..end).collect();
     Some(lines.lines().collect::<Vec<_>>().join("\n"))
 }
 
@@ -137,24 +137,24 @@ fn next_message(heard: &mut String) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn messages(mut heard: String) -> (Vec<String>, String) {
-        (std::iter::from_fn(|| next_message(&mut heard)).collect(), heard)
+    fn messages(mut buffer: String) -> (Vec<String>, String) {
+        (std::iter::from_fn(|| next_message(&mut buffer)).collect(), buffer)
     }
 
     #[test]
     fn lines_that_are_there_are_one_message_and_one_that_is_not_whole_waits() {
-        let (told, left) = messages("one\r\n\ntwo\nthr".to_owned());
-        assert_eq!((told, left), (vec!["one\n\ntwo".to_owned()], "thr".to_owned()));
+        let (sent, left) = messages("one\r\n\ntwo\nthr".to_owned());
+        assert_eq!((sent, left), (vec!["one\n\ntwo".to_owned()], "thr".to_owned()));
     }
 
     #[test]
     fn a_message_has_its_bound_and_nothing_is_lost() {
         let (short, long) = ("é".repeat(10), "é".repeat(MESSAGE_BYTES_MAX));
         let printed = format!("x{long}\n{}", format!("{short}\n").repeat(5_000));
-        let (told, left) = messages(printed.clone());
+        let (sent, left) = messages(printed.clone());
         assert_eq!(left, "");
-        assert!(told.iter().all(|message| message.len() <= MESSAGE_BYTES_MAX));
-        assert!(told.len() < 12, "{}", told.len());
-        assert_eq!(told.concat().replace('\n', ""), printed.replace('\n', ""));
+        assert!(sent.iter().all(|message| message.len() <= MESSAGE_BYTES_MAX));
+        assert!(sent.len() < 12, "{}", sent.len());
+        assert_eq!(sent.concat().replace('\n', ""), printed.replace('\n', ""));
     }
 }

@@ -61,7 +61,7 @@ pub struct BoundCall<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoundExecution<'a> {
     pub execution: ExecutionId,
-    /// As JSON, in their original order.
+    /// The arguments as JSON, in their original order.
     pub arguments: &'a str,
     /// Names of input files, and the hash of each.
     pub files: &'a [(String, String)],
@@ -70,7 +70,7 @@ pub struct BoundExecution<'a> {
     pub expires_at: DateTime<Utc>,
 }
 
-/// What a remembered answer covers in addition to [`BoundCall`].
+/// The scope of a remembered decision in addition to [`BoundCall`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RememberedCoverage<'a> {
     /// Any arguments: the code is in the definition.

@@ -56,11 +56,11 @@ impl FromStr for FetchException {
     type Err = FetchExceptionParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refused = || FetchExceptionParseError(text.to_owned());
-        let (host, port) = text.rsplit_once(':').ok_or_else(refused)?;
-        let host = Host::parse(host).map_err(|_| refused())?;
-        let port = port.parse().map_err(|_| refused())?;
-        if is_valid_host(&host) && port != 0 { Ok(Self { host, port }) } else { Err(refused()) }
+        let invalid = || FetchExceptionParseError(text.to_owned());
+        let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
+        let host = Host::parse(host).map_err(|_| invalid())?;
+        let port = port.parse().map_err(|_| invalid())?;
+        if is_valid_host(&host) && port != 0 { Ok(Self { host, port }) } else { Err(invalid()) }
     }
 }
 
@@ -186,8 +186,8 @@ mod tests {
             assert!(target(url).is_ok(), "{url}");
         }
         for scheme in ["file", "ftp", "gopher", "data", "javascript", "ws", "blob", "jar", "dict"] {
-            let refused = Err(UrlError::Scheme(scheme.into()));
-            assert_eq!(target(&format!("{scheme}://example.com/")), refused);
+            let expected = Err(UrlError::Scheme(scheme.into()));
+            assert_eq!(target(&format!("{scheme}://example.com/")), expected);
         }
         assert!(matches!(target("/etc/passwd"), Err(UrlError::Parse(_))));
         assert!(matches!(target(""), Err(UrlError::Parse(_))));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn every_spelling_of_an_address_is_that_address() {
-        let spellings = [
+        let forms = [
             "127.0.0.1",
             "127.1",
             "127.0.1",
@@ -240,9 +240,9 @@ mod tests {
             "%31%32%37.0.0.1",
         ];
         let loopback: Host = Host::parse("127.0.0.1").unwrap();
-        for spelling in spellings {
-            let target = target(&format!("http://{spelling}/")).unwrap();
-            assert_eq!(target.host(), &loopback, "{spelling}");
+        for form in forms {
+            let target = target(&format!("http://{form}/")).unwrap();
+            assert_eq!(target.host(), &loopback, "{form}");
         }
         let mapped = target("http://[::ffff:7f00:1]/").unwrap();
         let Host::Ipv6(address) = *mapped.host() else { panic!("{mapped:?}") };
@@ -261,12 +261,12 @@ mod tests {
         }
         let longer = [label.as_str(); 4].join(".");
         for host in ["a..b", "a$b", "a'b", "a,b", "..", &format!("{label}a"), &longer] {
-            let refused = target(&format!("http://{host}/"));
-            assert!(matches!(refused, Err(UrlError::Host(_))), "{host}: {refused:?}");
+            let result = target(&format!("http://{host}/"));
+            assert!(matches!(result, Err(UrlError::Host(_))), "{host}: {result:?}");
         }
         for host in ["", "a b", "a%00b", "1.2.3.4.5", "256.1.1.1", "[::1", "[fe80::1%25eth0]"] {
-            let refused = target(&format!("http://{host}/"));
-            assert!(matches!(refused, Err(UrlError::Parse(_))), "{host}: {refused:?}");
+            let result = target(&format!("http://{host}/"));
+            assert!(matches!(result, Err(UrlError::Parse(_))), "{host}: {result:?}");
         }
     }
 
@@ -300,12 +300,12 @@ mod tests {
             ("0.0.0.0", NonPublicAddress::Unspecified),
             ("fe80::1", NonPublicAddress::LinkLocal),
         ] {
-            let refused = excepted.clone().resolve_with(&addresses(&[answer]));
-            assert_eq!(refused, Err(RouteError::Address(reason)));
+            let result = excepted.clone().resolve_with(&addresses(&[answer]));
+            assert_eq!(result, Err(RouteError::Address(reason)));
         }
         let other = target("http://docs.internal/").unwrap();
-        let refused = other.resolve_with(&addresses(&["10.0.0.1"]));
-        assert_eq!(refused, Err(RouteError::Address(NonPublicAddress::Private)));
+        let result = other.resolve_with(&addresses(&["10.0.0.1"]));
+        assert_eq!(result, Err(RouteError::Address(NonPublicAddress::Private)));
     }
 
     #[test]

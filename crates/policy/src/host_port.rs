@@ -117,9 +117,9 @@ impl HostPort {
                 to.address().is_some_and(|address| check_public(address).is_ok())
             }
             (HostPattern::Address(address), _) => to.address() == Some(*address),
-            (HostPattern::Name(name), Host::Domain(asked)) => name == asked,
-            (HostPattern::Wildcard { before, after }, Host::Domain(asked)) => {
-                matches_wildcard(before, after, asked)
+            (HostPattern::Name(name), Host::Domain(name_of_host)) => name == name_of_host,
+            (HostPattern::Wildcard { before, after }, Host::Domain(name_of_host)) => {
+                matches_wildcard(before, after, name_of_host)
             }
             (HostPattern::Name(_) | HostPattern::Wildcard { .. }, _) => false,
         };
@@ -224,14 +224,14 @@ fn is_cidr(value: &str) -> bool {
 
 /// The host, without brackets, and the text of the port.
 fn split_host_port(value: &str) -> Result<(&str, Option<&str>), HostPortError> {
-    let refused = || HostPortError::Host(value.to_owned());
+    let invalid = || HostPortError::Host(value.to_owned());
     if value.starts_with('[') {
-        let end = value.find(']').ok_or_else(refused)?;
+        let end = value.find(']').ok_or_else(invalid)?;
         let (host, rest) = value.split_at(end + 1);
         return match rest.strip_prefix(':') {
             Some(port) => Ok((host, Some(port))),
             None if rest.is_empty() => Ok((host, None)),
-            None => Err(refused()),
+            None => Err(invalid()),
         };
     }
     match value.split_once(':') {
@@ -249,8 +249,8 @@ impl HostPattern {
         if host == "0.0.0.0" {
             return Ok(Self::All);
         }
-        let refused = || HostPortError::Host(value.to_owned());
-        let address: IpAddr = match parse_host(host).ok_or_else(refused)? {
+        let invalid = || HostPortError::Host(value.to_owned());
+        let address: IpAddr = match parse_host(host).ok_or_else(invalid)? {
             Host::Domain(name) => return Ok(Self::Name(name)),
             Host::Ipv4(address) => address.into(),
             Host::Ipv6(address) => address.into(),
@@ -269,7 +269,7 @@ impl HostPattern {
     }
 
     fn parse_wildcard(before: &str, after: &str, value: &str) -> Result<Self, HostPortError> {
-        let refused = || HostPortError::Host(value.to_owned());
+        let invalid = || HostPortError::Host(value.to_owned());
         if after.contains('*') {
             return Err(HostPortError::TooManyWildcards(value.to_owned()));
         }
@@ -280,28 +280,28 @@ impl HostPattern {
         // are. ASCII keeps its length.
         let name = match parse_host(&format!("{before}x{after}")) {
             Some(Host::Domain(name)) if before.is_ascii() && after.is_ascii() => name,
-            _ => return Err(refused()),
+            _ => return Err(invalid()),
         };
-        let (before, after) = name.split_at_checked(before.len()).ok_or_else(refused)?;
-        let after = after.strip_prefix('x').ok_or_else(refused)?;
+        let (before, after) = name.split_at_checked(before.len()).ok_or_else(invalid)?;
+        let after = after.strip_prefix('x').ok_or_else(invalid)?;
         Ok(Self::Wildcard { before: before.to_owned(), after: after.to_owned() })
     }
 }
 
 impl PortPattern {
     fn parse(port: &str, value: &str) -> Result<Self, HostPortError> {
-        let refused = || HostPortError::Port { value: value.to_owned(), port: port.to_owned() };
+        let invalid = || HostPortError::Port { value: value.to_owned(), port: port.to_owned() };
         let number = |digits: &str| match digits.parse::<u16>() {
             // No sign, and no leading zero.
             Ok(number) if number.to_string() == digits => Ok(number),
-            _ => Err(refused()),
+            _ => Err(invalid()),
         };
         let (first, last) = match port.split_once('-') {
             Some((first, last)) => (number(first)?, number(last)?),
             None if port == "0" => return Ok(Self::All),
             None => (number(port)?, number(port)?),
         };
-        if 0 < first && first <= last { Ok(Self::Range { first, last }) } else { Err(refused()) }
+        if 0 < first && first <= last { Ok(Self::Range { first, last }) } else { Err(invalid()) }
     }
 }
 

@@ -44,14 +44,13 @@ pub fn allowed_addresses(
         let mut values = openings.iter().flat_map(|opening| &opening.values);
         values.any(|value| value.is_address(address, to.port()))
     };
-    let judged =
-        answers.iter().map(|answer| answer.to_canonical()).map(|address| {
-            match check_public(address) {
-                Err(reason) if !(reason.is_internal() && named(address)) => {
-                    Err(RouteError::Address(reason))
-                }
-                _ => Ok(SocketAddr::new(address, to.port())),
+    let checked = answers.iter().map(|answer| answer.to_canonical()).map(|address| {
+        match check_public(address) {
+            Err(reason) if !(reason.is_internal() && named(address)) => {
+                Err(RouteError::Address(reason))
             }
-        });
-    judged.collect()
+            _ => Ok(SocketAddr::new(address, to.port())),
+        }
+    });
+    checked.collect()
 }

@@ -43,8 +43,8 @@ mod tests {
 
     #[test]
     fn an_empty_list_allows_nothing() {
-        let refused = PackagePolicyError::NotAllowed("six".into());
-        assert_eq!(check_install(&policy(Some(&[]), &[]), ["six"]), Err(refused));
+        let expected = PackagePolicyError::NotAllowed("six".into());
+        assert_eq!(check_install(&policy(Some(&[]), &[]), ["six"]), Err(expected));
         assert_eq!(check_install(&policy(Some(&[]), &[]), []), Ok(()));
     }
 
@@ -52,7 +52,7 @@ mod tests {
     fn one_package_that_is_denied_refuses_all_even_if_it_is_allowed_too() {
         let both = policy(Some(&["six", "idna"]), &["idna"]);
         assert_eq!(check_install(&both, ["six"]), Ok(()));
-        let refused = PackagePolicyError::Denied("idna".into());
-        assert_eq!(check_install(&both, ["six", "idna"]), Err(refused));
+        let expected = PackagePolicyError::Denied("idna".into());
+        assert_eq!(check_install(&both, ["six", "idna"]), Err(expected));
     }
 }

@@ -203,22 +203,23 @@ fn second_matcher(value: &str, host: &str, port: u16) -> bool {
         None => ports == "0" || ports == port.to_string(),
     };
     let wanted: Vec<&str> = pattern.split('.').collect();
-    let asked: Vec<&str> = host.split('.').collect();
-    let mut fits = wanted.len() == asked.len();
-    for (wanted, asked) in wanted.iter().zip(&asked) {
-        fits &= label_fits(wanted.as_bytes(), asked.as_bytes());
+    let name_of_host: Vec<&str> = host.split('.').collect();
+    let mut fits = wanted.len() == name_of_host.len();
+    for (wanted, name_of_host) in wanted.iter().zip(&name_of_host) {
+        fits &= label_fits(wanted.as_bytes(), name_of_host.as_bytes());
     }
     port_fits && fits
 }
 
-fn label_fits(wanted: &[u8], asked: &[u8]) -> bool {
-    match (wanted.first(), asked.first()) {
+fn label_fits(wanted: &[u8], name_of_host: &[u8]) -> bool {
+    match (wanted.first(), name_of_host.first()) {
         (None, None) => true,
         (Some(b'*'), Some(it)) => {
             *it != b'_'
-                && (label_fits(&wanted[1..], &asked[1..]) || label_fits(wanted, &asked[1..]))
+                && (label_fits(&wanted[1..], &name_of_host[1..])
+                    || label_fits(wanted, &name_of_host[1..]))
         }
-        (Some(one), Some(other)) => one == other && label_fits(&wanted[1..], &asked[1..]),
+        (Some(one), Some(other)) => one == other && label_fits(&wanted[1..], &name_of_host[1..]),
         _ => false,
     }
 }
@@ -237,7 +238,7 @@ fn pattern() -> impl Strategy<Value = String> {
 }
 
 /// A host that often matches the pattern, or nearly.
-fn asked(value: &str, part: &str, change: &str) -> String {
+fn name_of_host(value: &str, part: &str, change: &str) -> String {
     value.split(':').next().unwrap().replacen('*', part, 1) + change
 }
 
@@ -252,7 +253,7 @@ proptest! {
         change in prop_oneof!["", "", "", "a", "\\.a"],
         port in prop_oneof![Just(80), Just(443), Just(444), 1_u16..],
     ) {
-        for host in [other, asked(&value, &part, &change)] {
+        for host in [other, name_of_host(&value, &part, &change)] {
             let expected = Destination::new(&host, port).is_ok() && second_matcher(&value, &host, port);
             prop_assert_eq!(opens(&value, &host, port), expected, "{} {} {}", value, host, port);
         }
@@ -271,7 +272,7 @@ proptest! {
 #[test]
 fn a_bad_value_is_refused_by_name() {
     let long = "a".repeat(300);
-    for (value, said) in [
+    for (value, message) in [
         (
             "",
             "empty value; use a host such as example.com, or a host and a port such as \
@@ -352,7 +353,7 @@ fn a_bad_value_is_refused_by_name() {
         ("*.bücher.example", "`*.bücher.example` is not a valid host name or IP address"),
     ] {
         let error = value.parse::<HostPort>().unwrap_err();
-        assert_eq!(error.to_string(), said);
+        assert_eq!(error.to_string(), message);
     }
     for port in ["", "-", "80-", "-80", "443-80", "0-80", "+80", "080", "00", "1e3", "65536", "a"] {
         assert!(format!("example.com:{port}").parse::<HostPort>().is_err(), "{port}");

@@ -1,8 +1,10 @@
-//! The control channel: frames of a length and JSON, between the supervisor and a runner that may
-//! be anything by now. A frame's length is checked before a byte of it is stored, descriptors
-//! that come along are dropped by the kernel because they are never received, and a frame that is not
-//! exactly one of [`FromKernel`] ends the sandbox. How many come is bounded by an [`Allowance`], and
-//! a large one is read on a separate thread, a few at a time in the whole process.
+//! The control channel between the supervisor and a runner, which is not trusted. Each frame is a length
+//! and JSON.
+//!
+//! The length of a frame is checked before its body is stored. Descriptors that are sent along are never
+//! received, so the Linux kernel drops them. A frame that is not exactly one [`RunnerEvent`] ends the
+//! sandbox. A [`ReadLimiter`] bounds the number of frames, and large frames are parsed on separate
+//! threads, a few at a time in the whole process.
 
 use crate::frames::{self, RunnerEvent, RunnerRequest};
 use crate::read_limiter::{ReadLimiter, TOTAL_BYTES_MAX};
@@ -26,20 +28,21 @@ pub(crate) const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
 const FRAME_REST_BYTES_MAX: usize = 1024 * 1024;
 const READ_BYTES: usize = 64 * 1024;
 const HEADER_BYTES: usize = 4;
-/// Larger frames take longer to read than others should wait; smaller ones less than to hand over.
+/// Larger frames are parsed on another thread, because others would wait for them; smaller ones take
+/// less time than the handover.
 const INLINE_DECODE_BYTES_MAX: usize = 16 * 1024;
-/// Larger frames wait for each other and not for those of other sandboxes that have ordinary values:
-/// one is read in a few milliseconds at most.
+/// Larger frames wait for each other, and frames of other sandboxes with ordinary values do not wait
+/// for them: one of these is parsed in a few milliseconds at most.
 const MEDIUM_DECODE_BYTES_MAX: usize = 256 * 1024;
-/// Frames of more than [`MEDIUM_DECODE_BYTES_MAX`] that are read at once, in the whole process: each
-/// takes a core, and up to 64 MiB as a tree before it is known whether there is room for it. The other
-/// half of the cores serves.
+/// Permits to parse frames of more than [`MEDIUM_DECODE_BYTES_MAX`], in the whole process: each takes a
+/// core, and up to 64 MiB as a tree before it is known whether memory is left. The other half of the
+/// cores serves requests.
 static LARGE_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(half_of_the_cores);
-/// Frames that are smaller, and too large to be read inline.
+/// Permits to parse smaller frames that are too large to be parsed inline.
 static MEDIUM_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(half_of_the_cores);
-/// Large frames that are judged at once: a pass over the text shows whether it has to wait for a place
-/// among the large ones, or has too many parts and takes none from the others.
-static JUDGED: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
+/// The permit to classify a large frame: a pass over its text shows whether it must wait for a permit of
+/// [`LARGE_READS`], or has too many parts and needs none.
+static CLASSIFICATIONS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
 
 fn half_of_the_cores() -> Arc<Semaphore> {
     let cores = available_parallelism().map_or(1, usize::from);
@@ -75,19 +78,19 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// Whether the supervisor failed to read, and not the runner to write.
+    /// Whether reading failed in the supervisor, rather than the runner.
     pub fn is_server_fault(&self) -> bool {
         matches!(self, Self::DecodingFailed | Self::Read(_))
     }
 }
 
-/// Puts frames together out of bytes as they come.
+/// Assembles frames from bytes in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct FrameDecoder {
     bytes: Vec<u8>,
     /// Start of the next frame; the bytes before it were taken already.
     start: usize,
-    /// A frame that says that it is longer is refused before its body is stored.
+    /// A frame with a larger length is refused before its body is stored.
     frame_bytes_max: usize,
 }
 
@@ -99,8 +102,8 @@ impl Default for FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// Takes frames as they come of a run with so many `result_bytes`. What an earlier run was allowed
-    /// stays so: a thread of it may still send a result.
+    /// Allows frames of a run with this limit `result_bytes`. A larger limit of an earlier run stays: a
+    /// thread of that run may still send a result.
     pub(crate) fn allow(&mut self, result_bytes: u64) {
         let result_bytes = usize::try_from(result_bytes).unwrap_or(usize::MAX);
         let most = result_bytes.saturating_add(FRAME_REST_BYTES_MAX).min(FRAME_BYTES_MAX);
@@ -115,8 +118,8 @@ impl FrameDecoder {
         // a piece that may follow it.
         let needed = self.bytes.len() + bytes.len();
         let most = self.frame_bytes_max + HEADER_BYTES + READ_BYTES;
-        let room = needed.max((2 * self.bytes.len()).min(most));
-        self.bytes.reserve_exact(room - self.bytes.len());
+        let capacity = needed.max((2 * self.bytes.len()).min(most));
+        self.bytes.reserve_exact(capacity - self.bytes.len());
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -139,7 +142,7 @@ impl FrameDecoder {
             self.start = begin + length;
             return Ok(Some(body));
         }
-        // A large frame takes its room along, and leaves none behind for the life of a session.
+        // A large frame takes its buffer along, so that a session does not keep it.
         let rest = self.bytes.split_off(begin + length);
         let mut body = std::mem::replace(&mut self.bytes, rest);
         body.drain(..begin);
@@ -155,44 +158,44 @@ pub(crate) struct ControlChannel {
     read_limiter: ReadLimiter,
     /// Limit of a value or a result of the current execution.
     result_bytes: u64,
-    /// Says whether there is memory for the value of the present run.
+    /// Memory budget for the value of the current run.
     room: ValueRoom,
-    /// A large frame that waits to be read elsewhere, or is being read there.
+    /// A large frame that waits for another thread, or is being parsed there.
     reading: Option<LargeRead>,
-    /// Time that frames have waited for their turn and that was not asked for yet.
+    /// Time that frames have waited in a queue since the last call of `take_queue_wait`.
     queue_wait: Duration,
 }
 
-/// A large frame that is read on another thread when its turn comes. It counts as being read until it
-/// is taken. A task of its own holds its place in the queue, whatever the receiver is woken by meanwhile.
+/// A large frame that is parsed on another thread once a permit is free. A separate task holds its
+/// position in the queue, so that waking the receiver does not lose it.
 #[derive(Debug)]
 struct LargeRead {
     task: JoinHandle<Result<(RunnerEvent, OwnedSemaphorePermit), ProtocolError>>,
-    turn: Arc<OnceLock<Instant>>,
-    /// The wait up to here was told.
-    told_until: Instant,
+    started_at: Arc<OnceLock<Instant>>,
+    /// The waiting time up to here was returned by `take_queue_wait`.
+    reported_until: Instant,
 }
 
 impl LargeRead {
     fn start(body: Vec<u8>, result_bytes: u64, room: ValueRoom) -> Self {
-        let turn = Arc::new(OnceLock::new());
-        let began = Arc::clone(&turn);
+        let started_at = Arc::new(OnceLock::new());
+        let began = Arc::clone(&started_at);
         let task = tokio::spawn(async move {
-            let (body, queue) = judge(body, result_bytes).await?;
+            let (body, queue) = classify_frame(body, result_bytes).await?;
             let permit = queue.acquire_owned().await;
             let permit = permit.map_err(|_| ProtocolError::DecodingFailed)?;
             began.get_or_init(Instant::now);
             let frame = spawn_blocking(move || frames::parse(&body, result_bytes, &room)).await;
             Ok((frame.map_err(|_| ProtocolError::DecodingFailed)??, permit))
         });
-        Self { task, turn, told_until: Instant::now() }
+        Self { task, started_at, reported_until: Instant::now() }
     }
 
     /// The waiting time since the last call.
     fn take_queue_wait(&mut self) -> Duration {
-        let until = self.turn.get().copied().unwrap_or_else(Instant::now);
-        let wait = until.saturating_duration_since(self.told_until);
-        self.told_until += wait;
+        let end = self.started_at.get().copied().unwrap_or_else(Instant::now);
+        let wait = end.saturating_duration_since(self.reported_until);
+        self.reported_until += wait;
         wait
     }
 }
@@ -203,28 +206,28 @@ impl Drop for LargeRead {
     }
 }
 
-/// The queue that a frame belongs to.
-async fn judge(
+/// Returns the queue that a frame belongs to.
+async fn classify_frame(
     body: Vec<u8>,
     result_bytes: u64,
 ) -> Result<(Vec<u8>, Arc<Semaphore>), ProtocolError> {
     if body.len() <= MEDIUM_DECODE_BYTES_MAX {
         return Ok((body, Arc::clone(&MEDIUM_READS)));
     }
-    let _turn = JUDGED.acquire().await.map_err(|_| ProtocolError::DecodingFailed)?;
-    let judged = spawn_blocking(move || {
+    let _permit = CLASSIFICATIONS.acquire().await.map_err(|_| ProtocolError::DecodingFailed)?;
+    let classified = spawn_blocking(move || {
         let queue =
             if frames::makes_tree(&body, result_bytes) { &LARGE_READS } else { &MEDIUM_READS };
         (body, Arc::clone(queue))
     });
-    judged.await.map_err(|_| ProtocolError::DecodingFailed)
+    classified.await.map_err(|_| ProtocolError::DecodingFailed)
 }
 
 /// The result of waiting for a frame.
 #[derive(Debug)]
 pub(crate) enum ReceivedFrame {
     Frame(RunnerEvent),
-    /// Bytes came, and not yet a whole frame.
+    /// Bytes have arrived, but no whole frame yet.
     Partial,
     Closed,
 }
@@ -275,7 +278,7 @@ impl ControlChannel {
         }
     }
 
-    /// The next frame among the bytes that are here.
+    /// The next frame in the bytes that have arrived.
     async fn next(&mut self) -> Result<Option<RunnerEvent>, ProtocolError> {
         if self.reading.is_none() {
             self.read_limiter.ready().await;
@@ -301,15 +304,15 @@ impl ControlChannel {
         Ok(frame)
     }
 
-    /// How long whole frames have waited for others to be read, since this was asked last.
+    /// How long whole frames have waited for others to be parsed, since the last call.
     pub(crate) fn take_queue_wait(&mut self) -> Duration {
         let current = self.reading.as_mut().map(LargeRead::take_queue_wait).unwrap_or_default();
         std::mem::take(&mut self.queue_wait) + current
     }
 
-    /// Makes ready for a run with these limits: takes in what has come without being asked for. A
-    /// thread of the code may have shown a result between two executions; anything else is not the
-    /// runner's doing.
+    /// Prepares for a run with these limits: reads the frames that have arrived since the last run. A
+    /// thread of the code may have displayed a result between two executions; any other frame does not
+    /// come from the runner.
     pub(crate) async fn begin_request(
         &mut self,
         limits: &Limits,
@@ -340,7 +343,7 @@ impl ControlChannel {
     /// Reads the available bytes; returns whether there were any.
     fn try_read_available(&mut self) -> bool {
         let mut buffer = [0; READ_BYTES];
-        // The socket itself is asked: the runtime may not have heard of the last bytes yet.
+        // Reads the socket directly: the runtime may not know of the last bytes yet.
         match rustix::io::read(&self.socket, &mut buffer) {
             Ok(count @ 1..) => {
                 self.decoder.push(&buffer[..count]);
@@ -386,7 +389,7 @@ mod tests {
         frames::parse(body, FRAME_BYTES_MAX as u64, &ValueRoom::default())
     }
 
-    fn is_no_frame(error: &ProtocolError) -> bool {
+    fn is_invalid_frame(error: &ProtocolError) -> bool {
         matches!(
             error,
             ProtocolError::NotAFrame(_) | ProtocolError::Incomplete | ProtocolError::Inconsistent
@@ -466,26 +469,26 @@ mod tests {
             let mut decoder = FrameDecoder::default();
             decoder.push(&frame(json));
             let body = decoder.next().unwrap().unwrap();
-            let refused = read(&body).is_err_and(|error| is_no_frame(&error));
+            let refused = read(&body).is_err_and(|error| is_invalid_frame(&error));
             assert!(refused, "{json}");
         }
     }
 
-    /// Longer than anything here takes, and shorter than for ever.
+    /// Maximum wait of a test.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A channel with a frame on it that holds so many numbers.
     fn channel_with(numbers: usize) -> (ControlChannel, JoinHandle<StdUnixStream>) {
-        let (ours, mut theirs) = StdUnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let mut channel = ControlChannel::new(ours.into()).unwrap();
+        let (socket, mut peer) = StdUnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut channel = ControlChannel::new(socket.into()).unwrap();
         channel.result_bytes = FRAME_BYTES_MAX as u64;
         channel.decoder.allow(FRAME_BYTES_MAX as u64);
         let list = vec!["123456"; numbers].join(",");
         let frame = frame(&format!(r#"{{"ev":"done","value":[{list}]}}"#));
         let sent = spawn_blocking(move || {
-            std::io::Write::write_all(&mut theirs, &frame).unwrap();
-            theirs
+            std::io::Write::write_all(&mut peer, &frame).unwrap();
+            peer
         });
         (channel, sent)
     }
@@ -500,19 +503,19 @@ mod tests {
         let value = timeout(PATIENCE, ordinary.receive_frame()).await;
         let value = value.expect("an ordinary value waits behind large frames").unwrap();
         assert!(matches!(value, Some(RunnerEvent::Done(_))), "{value:?}");
-        // The large one waits, however often its receiver is woken, and its wait is told.
-        let (mut told, began) = (Duration::ZERO, Instant::now());
-        while told < Duration::from_millis(20) {
-            assert!(began.elapsed() < PATIENCE, "its wait is not told");
+        // The large one waits, however often its receiver is woken, and its wait is reported.
+        let (mut reported, began) = (Duration::ZERO, Instant::now());
+        while reported < Duration::from_millis(20) {
+            assert!(began.elapsed() < PATIENCE, "its wait is not reported");
             let received = timeout(Duration::from_millis(1), large.receive_frame()).await;
             assert!(received.is_err(), "{received:?}");
-            told += large.take_queue_wait();
+            reported += large.take_queue_wait();
         }
         drop(others);
         let value = large.receive_frame().await.unwrap();
         assert!(matches!(value, Some(RunnerEvent::Done(_))), "{value:?}");
         large.take_queue_wait();
-        assert_eq!(large.take_queue_wait(), Duration::ZERO, "it is told once");
+        assert_eq!(large.take_queue_wait(), Duration::ZERO, "a wait is reported once");
         sent_large.await.unwrap();
         sent_ordinary.await.unwrap();
     }
@@ -521,16 +524,16 @@ mod tests {
     async fn t187_a_large_frame_with_too_many_parts_is_refused_without_a_place_among_large_ones() {
         let permits = u32::try_from(half_of_the_cores().available_permits()).unwrap();
         let others = Arc::clone(&LARGE_READS).acquire_many_owned(permits).await.unwrap();
-        let (ours, mut theirs) = StdUnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let mut channel = ControlChannel::new(ours.into()).unwrap();
+        let (socket, mut peer) = StdUnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut channel = ControlChannel::new(socket.into()).unwrap();
         channel.result_bytes = FRAME_BYTES_MAX as u64;
         channel.decoder.allow(FRAME_BYTES_MAX as u64);
         let lists = vec!["[]"; 500_000].join(",");
         let bytes = frame(&format!(r#"{{"ev":"done","value":[{lists}]}}"#));
         let sent = spawn_blocking(move || {
-            std::io::Write::write_all(&mut theirs, &bytes).unwrap();
-            theirs
+            std::io::Write::write_all(&mut peer, &bytes).unwrap();
+            peer
         });
         let received = timeout(PATIENCE, channel.receive_frame()).await;
         let received = received.expect("it waits behind the others").unwrap();
@@ -540,7 +543,7 @@ mod tests {
         sent.await.unwrap();
     }
 
-    /// What fuzzing needs of chance, and a failure that can be had again from its seed.
+    /// Random numbers for fuzzing, reproducible from a seed.
     struct Dice(u64);
 
     impl Dice {
@@ -595,26 +598,26 @@ mod tests {
         /// Everything that a decoder makes of `bytes`, cut at random.
         fn decode(&mut self, mut bytes: &[u8]) -> Vec<Result<String, String>> {
             let mut decoder = FrameDecoder::default();
-            let mut made = Vec::new();
+            let mut decoded = Vec::new();
             while !bytes.is_empty() {
                 let (now, later) = bytes.split_at(1 + self.below(bytes.len().min(READ_BYTES)));
                 bytes = later;
                 decoder.push(now);
                 loop {
                     match decoder.next().and_then(|body| body.map(|body| read(&body)).transpose()) {
-                        Ok(Some(frame)) => made.push(Ok(format!("{frame:?}"))),
+                        Ok(Some(frame)) => decoded.push(Ok(format!("{frame:?}"))),
                         Ok(None) => break,
                         Err(error) => {
                             let too_large = matches!(error, ProtocolError::TooLarge(_));
-                            assert!(too_large || is_no_frame(&error), "{error:?}");
-                            made.push(Err(format!("{error:?}")));
+                            assert!(too_large || is_invalid_frame(&error), "{error:?}");
+                            decoded.push(Err(format!("{error:?}")));
                             // The sandbox is at its end with the first one.
-                            return made;
+                            return decoded;
                         }
                     }
                 }
             }
-            made
+            decoded
         }
     }
 
@@ -624,10 +627,10 @@ mod tests {
         for seed in 1..=20_000 {
             let mut dice = Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
             let bytes = dice.hostile();
-            let made = dice.decode(&bytes);
-            assert_eq!(made, dice.decode(&bytes), "cut otherwise, seed {seed}");
-            frames += made.iter().filter(|made| made.is_ok()).count();
-            refusals += made.iter().filter(|made| made.is_err()).count();
+            let decoded = dice.decode(&bytes);
+            assert_eq!(decoded, dice.decode(&bytes), "cut otherwise, seed {seed}");
+            frames += decoded.iter().filter(|decoded| decoded.is_ok()).count();
+            refusals += decoded.iter().filter(|decoded| decoded.is_err()).count();
         }
         assert!(frames > 3_000 && refusals > 10_000, "{frames} frames, {refusals} refusals");
     }

@@ -1,4 +1,5 @@
-//! The wires to warden and zygote: two sockets, and who waits for what from them.
+//! The control sockets of the supervisor to the warden and the zygote, and the callers that wait for
+//! their replies.
 
 use crate::reaper;
 use crate::zygote_host::{PreparedJail, SpawnError};
@@ -20,17 +21,17 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-/// How long a process of ours may say nothing before it is taken for hung, in looks at it that are
-/// [`LOOK_EVERY`] apart. Looks and not a clock: while the machine sleeps, or this process is held up,
-/// the others are not silent. Forks take milliseconds; a zygote that is ended without need costs no
-/// more than the start of another.
+/// Checks, [`CHECK_INTERVAL`] apart, in which a zygote may send no message before it counts as hung.
+/// Checks and not a time: while the machine is suspended, or this process does not run, the zygote is
+/// not silent. Forks take milliseconds; a zygote that is ended without need costs no more than the
+/// start of another.
 pub(crate) const ZYGOTE_SILENT_CHECKS: u32 = 5;
-/// A warden answers between two system calls. More patience than with the zygote, because all its
-/// sandboxes end with it.
+/// The same for the warden, which answers between two system calls. More than for the zygote, because
+/// all sandboxes of the warden end with it.
 pub(crate) const WARDEN_SILENT_CHECKS: u32 = 10;
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The sockets to warden and zygote, and who waits for what from them.
+/// The sockets to the warden and the zygote, and the callers that wait for replies.
 #[derive(Debug)]
 pub(crate) struct ControlSockets {
     pub(crate) control: UnixDatagram,
@@ -45,7 +46,7 @@ pub(crate) struct ControlState {
     pub(crate) spare_jails_starting: usize,
     pub(crate) pending_spawns: VecDeque<oneshot::Sender<SpawnResult>>,
     exits: ExitMatcher,
-    /// How many messages the warden and the zygote have sent: one that says nothing may be hung.
+    /// Number of messages that the warden and the zygote have sent: one that sends none may hang.
     warden_messages: u64,
     zygote_messages: u64,
     pub(crate) gone: bool,
@@ -67,7 +68,7 @@ pub(crate) type SpawnResult = Result<SpawnedProcess, JailError>;
 ///
 /// A pid alone identifies no process, because it is used again as soon as its process was reaped, and the two
 /// sockets have no order between them. But every start and every exit is reported once, each kind in
-/// its order: the n-th exit of a pid belongs to its n-th start, whichever of the two is heard first.
+/// its order: the n-th exit of a pid belongs to its n-th start, whichever of the two arrives first.
 #[derive(Debug, Default)]
 struct ExitMatcher(BTreeMap<i32, UnmatchedReports>);
 
@@ -79,7 +80,7 @@ enum UnmatchedReports {
 }
 
 impl ExitMatcher {
-    /// Resolves to the wait status of the process that was started now.
+    /// Records the start of a process and returns a receiver of its wait status.
     fn record_start(&mut self, pid: i32) -> oneshot::Receiver<i32> {
         let (sender, exit) = oneshot::channel();
         match self.0.get_mut(&pid) {
@@ -87,7 +88,7 @@ impl ExitMatcher {
                 if let Some(status) = statuses.pop_front() {
                     let _ = sender.send(status);
                 }
-                self.forget_if_matched(pid);
+                self.remove_if_matched(pid);
             }
             Some(UnmatchedReports::Started(waiting)) => waiting.push_back(sender),
             None => drop(self.0.insert(pid, UnmatchedReports::Started(VecDeque::from([sender])))),
@@ -102,14 +103,14 @@ impl ExitMatcher {
                     // The sandbox may have been given up.
                     let _ = sender.send(status);
                 }
-                self.forget_if_matched(pid);
+                self.remove_if_matched(pid);
             }
             Some(UnmatchedReports::Exited(statuses)) => statuses.push_back(status),
             None => drop(self.0.insert(pid, UnmatchedReports::Exited(VecDeque::from([status])))),
         }
     }
 
-    fn forget_if_matched(&mut self, pid: i32) {
+    fn remove_if_matched(&mut self, pid: i32) {
         let matched = self.0.get(&pid).is_some_and(|unmatched| match unmatched {
             UnmatchedReports::Started(waiting) => waiting.is_empty(),
             UnmatchedReports::Exited(statuses) => statuses.is_empty(),
@@ -142,8 +143,8 @@ impl ReceivedJail {
 #[derive(Debug)]
 pub(crate) struct JailWaiter(pub(crate) oneshot::Sender<Result<UnclaimedJail, JailError>>);
 
-/// A jail on its way to the caller that requested it. A caller that has gone away will never take
-/// it, and a jail without an owner would stay for ever: dropping it ends it.
+/// A jail that the caller who requested it has not taken yet. Dropping it ends the jail, because a
+/// caller that no longer waits never takes it.
 #[derive(Debug)]
 pub(crate) struct UnclaimedJail(Option<ReceivedJail>);
 
@@ -167,7 +168,7 @@ impl ControlSockets {
         Ok(Self { control, spawn, state: Mutex::default() })
     }
 
-    /// Through the runtime, so that it knows when there was no room.
+    /// Sends through the runtime, so that the runtime knows when the socket was full.
     pub(crate) fn send_spawn(
         &self,
         request: &SpawnRequest,
@@ -185,7 +186,7 @@ impl ControlSockets {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the zygote can fork, and gives a pidfd of it.
+    /// Waits until the zygote can fork, and returns its pidfd.
     pub(crate) async fn wait_until_ready(&self) -> Result<OwnedFd, SpawnError> {
         let mut zygote_open = true;
         loop {
@@ -212,8 +213,8 @@ impl ControlSockets {
     }
 
     /// Delivers the messages of warden and zygote to the callers that wait for them.
-    pub(crate) fn spawn_readers(wires: &Arc<Self>) -> [AbortHandle; 2] {
-        let (warden, zygote) = (Arc::clone(wires), Arc::clone(wires));
+    pub(crate) fn spawn_readers(control: &Arc<Self>) -> [AbortHandle; 2] {
+        let (warden, zygote) = (Arc::clone(control), Arc::clone(control));
         let warden = tokio::spawn(async move {
             while let Ok(Some((reply, descriptors))) = receive_message(&warden.control).await {
                 warden.handle_warden_reply(reply, descriptors);
@@ -229,7 +230,7 @@ impl ControlSockets {
         [warden.abort_handle(), zygote.abort_handle()]
     }
 
-    /// No births any more; what was born lives on, and the warden will tell of its end.
+    /// Stops spawning. Spawned sandboxes continue, and the warden reports their exits.
     pub(crate) fn mark_zygote_gone(&self) {
         let mut state = self.state();
         state.gone = true;
@@ -239,7 +240,7 @@ impl ControlSockets {
     pub(crate) fn mark_warden_gone(&self) {
         let mut state = self.state();
         state.gone = true;
-        // Dropping the senders tells all who wait.
+        // Dropping the senders wakes all callers that wait.
         state.pending_jails.clear();
         state.pending_spawns.clear();
         state.exits = ExitMatcher::default();
@@ -248,9 +249,9 @@ impl ControlSockets {
     fn handle_warden_reply(&self, reply: WardenReply, descriptors: Vec<OwnedFd>) {
         match reply {
             WardenReply::JailReady { jail } => {
-                let newborn = UnclaimedJail(ReceivedJail::from_descriptors(descriptors));
+                let unclaimed = UnclaimedJail(ReceivedJail::from_descriptors(descriptors));
                 if let Some(JailWaiter(waiter)) = self.state().pending_jails.remove(&jail) {
-                    let _ = waiter.send(Ok(newborn));
+                    let _ = waiter.send(Ok(unclaimed));
                 }
             }
             WardenReply::JailFailed { jail, error } => {
@@ -273,7 +274,7 @@ impl ControlSockets {
     fn handle_zygote_reply(&self, reply: SpawnReply, descriptors: Vec<OwnedFd>) {
         let mut state = self.state();
         state.zygote_messages += 1;
-        let answer = match reply {
+        let result = match reply {
             SpawnReply::ZygoteReady => return,
             SpawnReply::Failed(error) => Err(error),
             SpawnReply::Started { pid } => {
@@ -289,39 +290,40 @@ impl ControlSockets {
             }
         };
         if let Some(waiter) = state.pending_spawns.pop_front() {
-            let _ = waiter.send(answer);
+            let _ = waiter.send(result);
         }
     }
 
-    /// Waits for something that the zygote does; `None` if it is silent instead.
+    /// Waits for an action of the zygote; `None` if the zygote is silent instead.
     pub(crate) async fn with_zygote_watchdog<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         with_watchdog(work, ZYGOTE_SILENT_CHECKS, || self.state().zygote_messages).await
     }
 
-    /// Waits for something that the warden does or has to take note of; `None` if it is silent instead.
+    /// Waits for an action of the warden, or for room in its socket; `None` if the warden is silent
+    /// instead.
     pub(crate) async fn with_warden_watchdog<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let look = || {
-            // Where there is no room it has enough to answer.
+        let count_messages = || {
+            // A full socket has enough requests to answer.
             let _ = self.send_control(&WardenRequest::Ping);
             self.state().warden_messages
         };
-        with_watchdog(work, WARDEN_SILENT_CHECKS, look).await
+        with_watchdog(work, WARDEN_SILENT_CHECKS, count_messages).await
     }
 }
 
-/// Waits for `work`, and gives up when as many looks in a row have found that nothing was heard.
+/// Waits for `work`, and gives up after so many checks in a row without a new message.
 async fn with_watchdog<T>(
     work: impl Future<Output = T>,
-    looks: u32,
-    mut heard: impl FnMut() -> u64,
+    silent_checks_max: u32,
+    mut count_messages: impl FnMut() -> u64,
 ) -> Option<T> {
     let mut work = pin!(work);
     let (mut last, mut silent) = (None, 0);
-    while silent < looks {
+    while silent < silent_checks_max {
         if let Ok(done) = timeout(CHECK_INTERVAL, &mut work).await {
             return Some(done);
         }
-        let now = heard();
+        let now = count_messages();
         silent = if last == Some(now) { silent + 1 } else { 0 };
         last = Some(now);
     }
@@ -348,10 +350,10 @@ fn message_socket(socket: OwnedFd) -> io::Result<UnixDatagram> {
 }
 
 pub(crate) fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) =
+    let (own_end, peer) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    rustix::io::ioctl_fionbio(&ours, true)?;
-    Ok((ours, theirs))
+    rustix::io::ioctl_fionbio(&own_end, true)?;
+    Ok((own_end, peer))
 }
 
 #[cfg(test)]
@@ -402,10 +404,10 @@ mod tests {
         assert_eq!(with_watchdog(never(), 5, || 0).await, None);
         assert_eq!(began.elapsed(), 6 * CHECK_INTERVAL);
         // As long as it sends messages, it is not killed.
-        let mut words = 0;
+        let mut messages = 0;
         let talking = with_watchdog(never(), 5, || {
-            words += 1;
-            words
+            messages += 1;
+            messages
         });
         assert!(timeout(1_000 * CHECK_INTERVAL, talking).await.is_err());
         let late = timeout(3 * CHECK_INTERVAL, never());

@@ -1,4 +1,8 @@
-//! The books of one execution: its clock, its limits, and what it has said so far.
+//! Metering of one execution: the deadline that `wall_ms` sets, the other limits, the output and results
+//! so far.
+//!
+//! `wall_ms` is the limit of wall-clock time that a request calls `timeout`. The deadline is the instant
+//! at which it ends; it moves while the supervisor keeps the code waiting.
 
 use crate::frames::RunnerOutcome;
 use crate::output_chunks::OutputChunks;
@@ -13,23 +17,23 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use types::{DisplayData, Event, Limits, NetworkAttempt};
 
-/// After an interrupt code may tidy up for so long before it is killed; with the time the kill
-/// takes, an end comes within a second of the limit.
+/// Time for cleanup after an interrupt, before the kill. With the time that the kill takes, an execution
+/// ends within a second of its limit.
 const INTERRUPT_GRACE: Duration = Duration::from_millis(500);
-/// An interrupt should keep the state: code that has not had this much CPU time since
-/// then, on a busy machine, cannot have answered yet and is given the longer time, once.
+/// CPU time that code needs to react to an interrupt. Code on a busy machine that has had less since its
+/// interrupt gets [`STARVED_GRACE`] once, so that the session keeps its state.
 const RESPONSE_CPU_MIN: Duration = Duration::from_millis(50);
 const STARVED_GRACE: Duration = Duration::from_secs(3);
-/// Time of one execution in which whole messages of it wait for the supervisor and its clock stands
-/// still: many times what ordinary ones wait, and a bound for code that sends to gain time.
+/// Maximum time by which the deadline of one execution moves because its messages wait for the
+/// supervisor: many times what ordinary ones wait, and a bound for code that sends to gain time.
 const QUEUE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Displayed results of one execution, together.
 const RESULTS_BYTES_MAX: usize = 32 * 1024 * 1024;
 const RESULTS_MAX: usize = 256;
-/// Results that were left out and are counted: a larger number would tell the caller nothing.
+/// Maximum count of dropped results. A larger number would be of no use to the caller.
 const RESULTS_DROPPED_MAX: usize = 1_000_000;
-/// Code that tries more often has told what it wants.
-const REFUSED_MAX: usize = 1_000;
+/// Refused connections in a record. More of them would show nothing new.
+const REFUSED_CONNECTIONS_MAX: usize = 1_000;
 /// The longest name (RFC 1035).
 const HOST_BYTES_MAX: usize = 253;
 
@@ -38,21 +42,21 @@ pub(crate) enum Overrun {
     Time,
     Cpu,
     Memory,
-    Sessions,
+    ProcessSessions,
     Unmeasured,
     Stopped,
 }
 
-/// The books of one execution.
+/// Limits, deadline, output and results of one execution.
 pub(crate) struct ExecutionMeter<'a> {
     pub(crate) limits: &'a Limits,
     /// Stop requests from outside.
     pub(crate) stop_requests: watch::Receiver<StopRequest>,
     pub(crate) sink: &'a mut (dyn FnMut(Event) + Send),
-    /// Asked for the memory of its value.
+    /// Memory budget for its value.
     pub(crate) room: &'a ValueRoom,
     pub(crate) started: Instant,
-    /// When the next step against it is due: first an interrupt, then the kill.
+    /// When the execution is interrupted, and after that, when it is killed.
     pub(crate) deadline: Instant,
     pub(crate) overrun: Option<Overrun>,
     queue_wait_left: Duration,
@@ -72,15 +76,15 @@ pub(crate) struct ExecutionMeter<'a> {
 impl<'a> ExecutionMeter<'a> {
     pub(crate) fn new(
         limits: &'a Limits,
-        stopper: &StopHandle,
+        stop_handle: &StopHandle,
         sink: &'a mut (dyn FnMut(Event) + Send),
         room: &'a ValueRoom,
-        before: UsageReading,
+        usage_before: UsageReading,
     ) -> Self {
         let started = Instant::now();
         Self {
             limits,
-            stop_requests: stopper.subscribe(),
+            stop_requests: stop_handle.subscribe(),
             sink,
             room,
             started,
@@ -95,17 +99,17 @@ impl<'a> ExecutionMeter<'a> {
             results: 0,
             results_dropped: 0,
             refused_connections: Vec::new(),
-            usage_before: before,
+            usage_before,
             background_excluded: false,
             memory_peak: 0,
         }
     }
 
     pub(crate) fn drain(&mut self, source: &mut OutputPipe) {
-        let Self { sink, started, budget, chunks: pieces, .. } = self;
+        let Self { sink, started, budget, chunks, .. } = self;
         let t = millis(started.elapsed());
-        source.drain(budget, |stream, text| pieces.push(t, stream, text, *sink));
-        pieces.emit_due(t, *sink);
+        source.drain(budget, |stream, text| chunks.push(t, stream, text, *sink));
+        chunks.emit_due(t, *sink);
     }
 
     /// Emits all output that was held.
@@ -114,9 +118,9 @@ impl<'a> ExecutionMeter<'a> {
     }
 
     pub(crate) fn flush(&mut self, source: &mut OutputPipe) {
-        let Self { sink, started, chunks: pieces, .. } = self;
+        let Self { sink, started, chunks, .. } = self;
         let t = millis(started.elapsed());
-        source.flush(|stream, text| pieces.push(t, stream, text, *sink));
+        source.flush(|stream, text| chunks.push(t, stream, text, *sink));
     }
 
     pub(crate) fn emit_result(
@@ -125,17 +129,17 @@ impl<'a> ExecutionMeter<'a> {
         main: bool,
         cut: bool,
     ) {
-        let fitting = data.and_then(|data| self.take_if_fits(DisplayData { data, main }));
-        if cut || fitting.is_none() {
+        let accepted = data.and_then(|data| self.take_if_fits(DisplayData { data, main }));
+        if cut || accepted.is_none() {
             self.results_dropped += 1;
         }
-        if let Some(result) = fitting {
+        if let Some(result) = accepted {
             self.flush_output();
             (self.sink)(Event::Result(result));
         }
     }
 
-    /// The same, if there is still room for it, which it has then.
+    /// Returns the result if it fits into the limits of results, and counts it.
     fn take_if_fits(&mut self, result: DisplayData) -> Option<DisplayData> {
         let size = result.memory_bytes();
         let fits = self.results_bytes + size <= RESULTS_BYTES_MAX && self.results < RESULTS_MAX;
@@ -146,20 +150,21 @@ impl<'a> ExecutionMeter<'a> {
         fits.then_some(result)
     }
 
-    /// Results that the kernel has not sent, as it says itself.
+    /// Counts results that the runner has not sent, as the runner reports them.
     pub(crate) fn count_unsent(&mut self, results: u32) {
         let dropped = self.results_dropped.saturating_add(results as usize);
         self.results_dropped = dropped.min(RESULTS_DROPPED_MAX);
     }
 
-    /// The hosts that the code has tried to reach without a proxy, as the runner reports them.
-    pub(crate) fn record_refused_connection(&mut self, place: &str) {
-        let (host, port) = match place.rsplit_once(':') {
+    /// Records a host that the code has tried to reach without egress, as the runner reports it.
+    pub(crate) fn record_refused_connection(&mut self, destination: &str) {
+        let (host, port) = match destination.rsplit_once(':') {
             Some((host, port)) => (host, port.parse().unwrap_or_default()),
-            None => (place, 0),
+            None => (destination, 0),
         };
         let host = host.trim_matches(['[', ']']);
-        if self.refused_connections.len() < REFUSED_MAX && host.len() <= HOST_BYTES_MAX {
+        if self.refused_connections.len() < REFUSED_CONNECTIONS_MAX && host.len() <= HOST_BYTES_MAX
+        {
             self.refused_connections.push(NetworkAttempt {
                 t: millis(self.started.elapsed()),
                 host: host.to_owned(),
@@ -171,14 +176,14 @@ impl<'a> ExecutionMeter<'a> {
         }
     }
 
-    /// The clock stood still for so long: nothing that the code could have done about it.
+    /// Moves the deadline by a time in which the code had to wait for the supervisor.
     pub(crate) fn extend_deadline(&mut self, time: Duration) {
         if self.overrun.is_none() {
             self.deadline += time;
         }
     }
 
-    /// A message that has arrived waited for so long until the supervisor read it.
+    /// Moves the deadline by the time that an arrived message waited until the supervisor read it.
     pub(crate) fn extend_for_queue(&mut self, wait: Duration) {
         let granted = wait.min(self.queue_wait_left);
         self.queue_wait_left -= granted;
@@ -195,7 +200,7 @@ impl<'a> ExecutionMeter<'a> {
         changed.then(|| *self.stop_requests.borrow_and_update())
     }
 
-    /// Waits for a stop request, which is left for [`Self::new_wish`].
+    /// Waits for a stop request and leaves it for [`Self::take_stop_request`].
     pub(crate) async fn stop_request_changed(&mut self) {
         match self.stop_requests.changed().await {
             Ok(()) => self.stop_requests.mark_changed(),
@@ -212,10 +217,10 @@ impl<'a> ExecutionMeter<'a> {
         self.request_end(Overrun::Stopped);
     }
 
-    /// Whether an interrupted execution is given more time, because it has had none.
+    /// Gives an interrupted execution more time if it has had no CPU time; returns whether it did.
     pub(crate) fn extend_if_starved(&mut self, cpu: Duration) -> bool {
-        let since = self.stopped_at_cpu.take().map(|before| cpu.saturating_sub(before));
-        let starved = since.is_some_and(|since| since < RESPONSE_CPU_MIN);
+        let used = self.stopped_at_cpu.take().map(|used_before| cpu.saturating_sub(used_before));
+        let starved = used.is_some_and(|used| used < RESPONSE_CPU_MIN);
         if starved {
             self.deadline = Instant::now() + STARVED_GRACE;
         }
@@ -229,8 +234,8 @@ impl<'a> ExecutionMeter<'a> {
         }
     }
 
-    /// Takes out of the account what ran on in the background since the last execution: this one
-    /// cannot have used more than its share of the time since it began.
+    /// Excludes the CPU time of background threads since the last execution: this execution cannot have
+    /// used more than its CPU share of the time since it started.
     pub(crate) fn exclude_background_usage(&mut self, reading: &UsageReading) {
         if !std::mem::replace(&mut self.background_excluded, true) {
             let share = self.started.elapsed().mul_f64(self.limits.cpu_percent as f64 / 100.0);
@@ -250,8 +255,8 @@ impl<'a> ExecutionMeter<'a> {
         if reading.over_memory {
             return Some(Overrun::Memory);
         }
-        if reading.over_sessions {
-            return Some(Overrun::Sessions);
+        if reading.over_process_sessions {
+            return Some(Overrun::ProcessSessions);
         }
         if reading.unmeasured {
             return Some(Overrun::Unmeasured);
@@ -266,19 +271,19 @@ impl<'a> ExecutionMeter<'a> {
         reading.cpu.saturating_sub(self.usage_before.cpu)
     }
 
-    /// What an execution is that was asked to end, or was not.
+    /// The exit cause of an execution that was stopped, by what stopped it.
     pub(crate) fn stop_cause(&self) -> ExitCause {
         match self.overrun {
             Some(Overrun::Time) | None => ExitCause::TimeLimit,
             Some(Overrun::Cpu) => ExitCause::CpuLimit,
             Some(Overrun::Memory) => ExitCause::MemoryLimit,
-            Some(Overrun::Sessions) => ExitCause::SessionsLimit,
+            Some(Overrun::ProcessSessions) => ExitCause::ProcessSessionsLimit,
             Some(Overrun::Unmeasured) => ExitCause::Unmeasured,
             Some(Overrun::Stopped) => ExitCause::Stopped,
         }
     }
 
-    /// The runner may report a success; over the limit it is not one.
+    /// The exit cause for a report of the runner. After an exceeded limit, the limit is the cause.
     pub(crate) fn done_cause(&mut self, done: RunnerOutcome) -> ExitCause {
         if self.overrun.is_none() {
             return ExitCause::Done(done);
@@ -302,9 +307,9 @@ mod tests {
 
     #[test]
     fn t164_the_clock_stands_still_while_a_message_waits_and_no_longer_than_its_bound() {
-        let (stopper, room, mut sink) = (StopHandle::default(), ValueRoom::default(), |_| {});
-        let (limits, before) = (Limits::DEFAULT, UsageReading::default());
-        let mut run = ExecutionMeter::new(&limits, &stopper, &mut sink, &room, before);
+        let (stop_handle, room, mut sink) = (StopHandle::default(), ValueRoom::default(), |_| {});
+        let (limits, usage_before) = (Limits::DEFAULT, UsageReading::default());
+        let mut run = ExecutionMeter::new(&limits, &stop_handle, &mut sink, &room, usage_before);
         let deadline = run.deadline;
         run.extend_for_queue(Duration::from_secs(1));
         assert_eq!(run.deadline, deadline + Duration::from_secs(1));

@@ -1,8 +1,8 @@
-//! Files in and out of a working directory, which belongs to hostile code.
+//! Reading and writing files in the working directory of a sandbox, whose code may be hostile.
 //!
-//! Every path is resolved beneath the directory's own descriptor, never through a link; every
-//! file is opened without waiting and looked at before it is read; names, sizes, counts and
-//! depth are bounded. All of it happens with the sandbox's own rights.
+//! Every path is resolved beneath the descriptor of the directory, never through a link. Every file is
+//! opened without blocking and checked before it is read. Names, sizes, counts and depth are bounded.
+//! All access uses the user id of the sandbox.
 
 use jail::as_owner;
 use rustix::fs::{
@@ -18,14 +18,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
-/// More files than anybody looks at; what comes after is counted as left out.
+/// Maximum entries of a listing; the listing reports if there are more.
 const FILES_MAX: usize = 2_000;
 const DEPTH_MAX: usize = 16;
-/// Contents that are compared beside times: some 20 ms of reading, and on a busy machine no more
-/// than this time. Beyond it times alone decide.
+/// Maximum bytes of contents that are hashed for one snapshot: some 20 ms of reading. On a busy machine,
+/// [`HASHING_MAX`] ends it. Files beyond the limits are compared by their times alone.
 const HASHED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 const HASHING_MAX: Duration = Duration::from_millis(200);
-const PIECE_BYTES: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
 const NAME_BYTES_MAX: usize = 255;
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
@@ -57,20 +57,19 @@ impl FileError {
     }
 }
 
-/// One regular file, as it looked when the directory was read.
+/// One regular file at the time when the directory was read.
 #[derive(Debug, Clone)]
 pub struct FileEntry {
     pub size: u64,
     changed: (i64, u64),
     inode: u64,
-    /// A hash of its content, of a [`Files::snapshot`].
+    /// A hash of its content, in a [`SandboxDirectory::snapshot`].
     content: Option<u64>,
 }
 
 impl FileEntry {
-    /// Whether a file has not changed between two looks. A tmpfs notes no time for what is written
-    /// through a mapping whose page was touched before, so that the content is compared where it is
-    /// known.
+    /// Whether a file is the same in two listings. A tmpfs updates no time for writes through a mapping
+    /// whose page was touched before, so the contents are compared where both hashes are known.
     pub fn is_unchanged_from(&self, other: &Self) -> bool {
         let stamp = |entry: &Self| (entry.size, entry.changed, entry.inode);
         let contents = self.content.zip(other.content);
@@ -82,22 +81,22 @@ impl FileEntry {
 #[derive(Debug, Clone, Default)]
 pub struct DirectoryListing {
     pub files: BTreeMap<String, FileEntry>,
-    /// The entries that are not collected, and why.
+    /// The entries that are not collected, with the reason.
     pub skipped: BTreeMap<String, String>,
-    /// Everything that was looked at, directories too.
+    /// Number of entries that were examined, with directories.
     entries: usize,
 }
 
 impl FileEntry {
-    /// When it was changed, in seconds and nanoseconds, and its inode: another one for every write that is
-    /// not through a mapping.
+    /// The time of its last change, in seconds and nanoseconds, and its inode. It differs after every
+    /// write that is not through a mapping.
     pub fn stamp(&self) -> [u64; 3] {
         [self.changed.0.cast_unsigned(), self.changed.1, self.inode]
     }
 }
 
 impl DirectoryListing {
-    /// Whether there is nothing besides what is in it.
+    /// Whether the listing has all entries.
     pub fn is_complete(&self) -> bool {
         self.entries <= FILES_MAX
     }
@@ -110,7 +109,8 @@ impl DirectoryListing {
         self.files.iter().filter(differs).map(|(name, _)| name)
     }
 
-    /// Notes what is left alone. Its name is only shown: written out, it cannot begin a line.
+    /// Records an entry that is not collected. Its name is escaped, because it is only displayed and must
+    /// not contain a line break.
     fn skip(&mut self, name: &str, reason: &str) {
         self.skipped.insert(name.escape_debug().to_string(), reason.to_owned());
     }
@@ -121,16 +121,16 @@ pub fn check_name(name: &str) -> Result<(), FileError> {
     checked_path(name).map(drop)
 }
 
-/// A name that stays beneath the directory however it is spelt.
+/// The path of a name, if it cannot leave the directory.
 fn checked_path(name: &str) -> Result<&Path, FileError> {
     let path = Path::new(name);
-    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+    let is_normal = path.components().all(|part| matches!(part, Component::Normal(_)));
     // `components` passes over a `.` in the middle.
     let fits =
         name.split('/').all(|part| !part.is_empty() && part != "." && part.len() <= NAME_BYTES_MAX);
     let printable = !name.chars().any(|c| c.is_control());
     let shallow = path.components().count() <= DEPTH_MAX;
-    if plain && fits && printable && shallow && !name.is_empty() {
+    if is_normal && fits && printable && shallow && !name.is_empty() {
         Ok(path)
     } else {
         Err(FileError::Name(name.to_owned()))
@@ -204,7 +204,7 @@ impl SandboxDirectory {
     pub fn open(&self, name: &str) -> Result<(File, u64), FileError> {
         let path = checked_path(name)?;
         as_owner(self.owner, || {
-            // Without waiting: a FIFO in the place of a file must not hold us up.
+            // Without blocking: a FIFO in the place of a file must not delay the supervisor.
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = openat2(&self.workspace, path, flags, Mode::empty(), BENEATH)
                 .map_err(|error| FileError::io(name, error))?;
@@ -213,7 +213,7 @@ impl SandboxDirectory {
         })
     }
 
-    /// Writes a file, in the place of one that is there, and tells its size.
+    /// Writes a file, or replaces it, and returns its size.
     pub fn write(&self, name: &str, content: &mut dyn Read) -> Result<u64, FileError> {
         let mut file = File::from(as_owner(self.owner, || create(&self.workspace, name))?);
         io::copy(content, &mut file).map_err(|error| match Errno::from_io_error(&error) {
@@ -222,7 +222,7 @@ impl SandboxDirectory {
         })
     }
 
-    /// Removes a file, or a link in the place of one; never what a link leads to.
+    /// Removes a file or a link; never the target of a link.
     pub fn remove(&self, name: &str) -> Result<(), FileError> {
         let path = checked_path(name)?;
         let (parent, last) = (path.parent(), path.file_name().unwrap_or_default());
@@ -243,53 +243,54 @@ impl SandboxDirectory {
         list(&self.workspace, self.owner)
     }
 
-    /// The same with hashes of contents, smaller files first, as far as [`HASHED_BYTES_MAX`] goes.
-    /// Reads files: not for a thread that serves others.
+    /// A listing with hashes of contents, smaller files first, up to [`HASHED_BYTES_MAX`]. Reads files,
+    /// so it must not run on a thread that serves requests.
     pub fn snapshot(&self) -> DirectoryListing {
         let mut listing = self.list();
         let mut files: Vec<_> = listing.files.iter_mut().collect();
         files.sort_by_key(|(_, entry)| entry.size);
-        let (mut left, until) = (HASHED_BYTES_MAX, Instant::now() + HASHING_MAX);
+        let (mut bytes_left, deadline) = (HASHED_BYTES_MAX, Instant::now() + HASHING_MAX);
         for (name, entry) in files {
-            if entry.size > left || Instant::now() > until {
+            if entry.size > bytes_left || Instant::now() > deadline {
                 break;
             }
-            left -= entry.size;
+            bytes_left -= entry.size;
             entry.content = self.hash(name, entry.size).ok();
         }
         listing
     }
 
-    /// Only to be compared within this process, about files whose author gains nothing by a collision.
+    /// A hash that is compared only within this process. The author of a file gains nothing by a
+    /// collision.
     fn hash(&self, name: &str, size: u64) -> Result<u64, FileError> {
         let (file, _) = self.open(name)?;
         let mut file = file.take(size);
-        let (mut hasher, mut piece) = (DefaultHasher::new(), [0; PIECE_BYTES]);
+        let (mut hasher, mut buffer) = (DefaultHasher::new(), [0; BUFFER_BYTES]);
         loop {
-            match file.read(&mut piece) {
+            match file.read(&mut buffer) {
                 Ok(0) => return Ok(hasher.finish()),
-                Ok(count) => hasher.write(&piece[..count]),
+                Ok(count) => hasher.write(&buffer[..count]),
                 Err(source) => return Err(FileError::Io { name: name.to_owned(), source }),
             }
         }
     }
 }
 
-/// Every regular file, and what else is there with the reason why it is left alone.
+/// Lists all regular files, and other entries with the reason why they are not collected.
 fn list(workspace: &OwnedFd, owner: u32) -> DirectoryListing {
     as_owner(owner, || {
         let mut listing = DirectoryListing::default();
-        walk(workspace.as_fd(), Path::new(""), 0, &mut listing);
+        list_directory(workspace.as_fd(), Path::new(""), 0, &mut listing);
         listing
     })
 }
 
-fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut DirectoryListing) {
+fn list_directory(parent: impl AsFd, path: &Path, depth: usize, listing: &mut DirectoryListing) {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let here = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let last = Path::new(here.file_name().unwrap_or(here.as_os_str()));
+    let display_path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let last = Path::new(display_path.file_name().unwrap_or(display_path.as_os_str()));
     let unreadable = |listing: &mut DirectoryListing| {
-        listing.skip(&here.display().to_string(), "directory cannot be read");
+        listing.skip(&display_path.display().to_string(), "directory cannot be read");
     };
     let Ok(directory) = openat2(&parent, last, flags, Mode::empty(), BENEATH) else {
         unreadable(listing);
@@ -307,7 +308,7 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut DirectoryLis
         if entry.file_name() == c"." || entry.file_name() == c".." {
             continue;
         }
-        // Counted before anything else: names that are left out cost as much to look at.
+        // Counted first: entries that are left out cost as much to examine.
         listing.entries += 1;
         if listing.entries > FILES_MAX {
             listing.skipped.insert("…".into(), format!("more than {FILES_MAX} entries"));
@@ -319,29 +320,29 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut DirectoryLis
             continue;
         };
         let full = path.join(name);
-        let shown = full.display().to_string();
+        let full_name = full.display().to_string();
         match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory if depth + 1 < DEPTH_MAX => {
-                    walk(&directory, &full, depth + 1, listing);
+                    list_directory(&directory, &full, depth + 1, listing);
                 }
-                file_type => record_entry(file_type, &stat, shown, listing),
+                file_type => record_entry(file_type, &stat, full_name, listing),
             },
-            // It went while we looked.
+            // It was removed meanwhile.
             Err(Errno::NOENT) => {}
-            Err(_) => listing.skip(&shown, "its metadata cannot be read"),
+            Err(_) => listing.skip(&full_name, "its metadata cannot be read"),
         }
     }
 }
 
-fn record_entry(file_type: FileType, stat: &Stat, shown: String, listing: &mut DirectoryListing) {
+fn record_entry(file_type: FileType, stat: &Stat, name: String, listing: &mut DirectoryListing) {
     let reason = match file_type {
-        FileType::RegularFile if checked_path(&shown).is_ok() => {
+        FileType::RegularFile if checked_path(&name).is_ok() => {
             let size = u64::try_from(stat.st_size).unwrap_or(0);
             let changed = (stat.st_ctime, stat.st_ctime_nsec);
             listing
                 .files
-                .insert(shown, FileEntry { size, changed, inode: stat.st_ino, content: None });
+                .insert(name, FileEntry { size, changed, inode: stat.st_ino, content: None });
             return;
         }
         FileType::RegularFile => "its name is not portable",
@@ -351,7 +352,7 @@ fn record_entry(file_type: FileType, stat: &Stat, shown: String, listing: &mut D
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => "a device",
     };
-    listing.skip(&shown, reason);
+    listing.skip(&name, reason);
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The frames of the control channel, in both directions.
+//! The frames of the control channel in both directions: requests to the runner, and its events, parsed
+//! within bounds.
 
 use crate::channel::{FRAME_BYTES_MAX, ProtocolError};
 use crate::json_size::{DEPTH_MAX, JsonSize};
@@ -18,87 +19,82 @@ use types::{Assertion, JsonMembers, MembersError};
 
 const MIB: usize = 1024 * 1024;
 
-/// Memory that one value, or one displayed result, takes here as a tree: some 450,000 numbers, or
-/// 90,000 small objects.
+/// Maximum memory of one value, or one displayed result, as a tree in the supervisor: some 450,000
+/// numbers, or 90,000 small objects.
 const VALUE_MEMORY_BYTES_MAX: usize = 64 * MIB;
-/// Nesting of a result: its record and its event nest it deeper, and are read again.
+/// Maximum nesting of a result: its record and its event nest it deeper, and are parsed again.
 const RESULT_DEPTH_MAX: usize = 120;
-/// Names of the forms of a result, and what is said in the place of one that did not fit: they come
-/// on top of `result_bytes`.
+/// Bytes that a result may have besides `result_bytes`: the names of its formats, and the notes that
+/// replace a format that was too large.
 const RESULT_NAMES_BYTES_MAX: u64 = 64 * 1024;
-/// Names: random states that were renewed, a step that failed, a host and a port.
+/// Maximum size of names: reseeded generators, a failed step, a host and a port.
 const SMALL_BYTES_MAX: usize = 64 * 1024;
-/// Packages to install: more than is accepted, so that the error for too many can say why.
+/// Maximum size of a list of packages to install: more than is accepted, so that the error for too many
+/// can say why.
 const INSTALL_BYTES_MAX: usize = MIB;
-/// Memory of such a part besides its text.
+/// Maximum memory of such a part besides its text.
 const PART_MEMORY_MAX: usize = 4 * MIB;
 
 /// Environment variables, by name.
 pub type Variables<'a> = BTreeMap<&'a str, Cow<'a, str>>;
 
-/// What the runner is asked to do. It borrows from the command that it is made of.
+/// A request to the runner. It borrows from the command that it is made of.
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum RunnerRequest<'a> {
     /// Runs code.
     Run {
         code: &'a str,
-        /// Stands in tracebacks for a file name.
+        /// The file name in tracebacks.
         name: Cow<'a, str>,
         /// Whether the value of a last expression is a result.
         show_last: bool,
-        /// A name that is the result instead, if the code binds it.
+        /// A variable that is the result instead, if the code sets it.
         #[serde(skip_serializing_if = "Option::is_none")]
         answer: Option<&'a str>,
-        /// Makes it a script: `sys.argv`.
+        /// Arguments (`sys.argv`); they make the code a script.
         #[serde(skip_serializing_if = "Option::is_none")]
         argv: Option<Cow<'a, [String]>>,
-        /// Where a script is started, if not in the working directory.
+        /// The directory in which a script is started, if not the working directory.
         #[serde(skip_serializing_if = "Option::is_none")]
         directory: Option<&'a str>,
-        /// Set until other ones are sent.
+        /// Environment variables, set until a request has others.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         variables: Variables<'a>,
         result_limit: u64,
         value_limit: u64,
-        /// The last code in this interpreter: threads are waited for and exit handlers run, as at the
-        /// end of any program, and then it ends.
+        /// The last code in this interpreter: after it, the runner waits for threads, runs exit handlers
+        /// as at the end of a program, and exits.
         #[serde(skip)]
         last: bool,
     },
     /// Runs a source as a module and calls a function of it.
     Call {
         code: &'a str,
-        /// Stands in tracebacks for a file name.
+        /// The file name in tracebacks.
         name: &'a str,
         function: &'a str,
         #[serde(flatten)]
         arguments: FunctionArguments<'a>,
-        /// By parameter, what its argument becomes before it is passed.
+        /// For each parameter, the conversion of its argument before the call.
         conversions: &'a Map<String, Value>,
-        /// Set for this call alone.
+        /// Environment variables, set for this call alone.
         variables: Variables<'a>,
         /// Whether a failed `assert` is reported with the values in it.
         explain_asserts: bool,
-        /// Whether modules in the working directory are its own, and not what a caller has put there.
+        /// Whether modules in the working directory belong to the function, and not to a caller.
         own_modules: bool,
         result_limit: u64,
         value_limit: u64,
     },
-    /// Runs a cell that leaves no trace, so that the first real one finds its pages touched.
+    /// Warms up: runs a cell that leaves no trace, so that the pages of the first real one are touched.
     Warm,
-    /// Waits for threads and runs exit handlers, as the end of a script does.
+    /// Waits for threads and runs exit handlers, as at the end of a script.
     Finish,
-    /// Answers an `install`, in the middle of what it was asked in.
-    Installed {
-        path: Option<&'a str>,
-        packages: &'a [(String, String)],
-    },
-    NotInstalled {
-        denied: bool,
-        message: &'a str,
-        hint: &'a str,
-    },
+    /// Answers an `install` event during a run: the packages are installed.
+    Installed { path: Option<&'a str>, packages: &'a [(String, String)] },
+    /// Answers an `install` event during a run: no package was installed.
+    NotInstalled { denied: bool, message: &'a str, hint: &'a str },
 }
 
 impl RunnerRequest<'_> {
@@ -107,7 +103,7 @@ impl RunnerRequest<'_> {
     }
 }
 
-/// How a function is called.
+/// The arguments of a function call.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FunctionArguments<'a> {
@@ -122,29 +118,29 @@ pub(crate) enum RunnerEvent {
     },
     IsolationFailed(JailError),
     Result {
-        /// Absent if it is more than a result may be.
+        /// Absent if the result is larger than its limit.
         data: Option<BTreeMap<String, Value>>,
         main: bool,
-        /// Whether forms of it were left out.
+        /// Whether formats of the result were left out.
         cut: bool,
     },
     /// Results that were not sent, because there were too many.
     ResultsDropped {
         results: u32,
     },
-    /// Code wants packages, and waits for them.
+    /// Code requests packages and waits for them.
     Install {
         requirements: Vec<String>,
     },
     /// Code tried to connect to a host, and the sandbox has no egress.
     ConnectionRefused {
-        place: String,
+        destination: String,
     },
     Done(RunnerOutcome),
 }
 
 impl RunnerEvent {
-    /// Whether it can arrive between two executions: threads of the code continue.
+    /// Whether the event can arrive between two executions, from threads that continue.
     pub(crate) fn may_be_unsolicited(&self) -> bool {
         matches!(
             self,
@@ -176,8 +172,8 @@ pub struct ReturnedValue {
     pub bytes: usize,
 }
 
-/// A frame as it is written: one flat object. Parts that can be large stay text here, and become
-/// what they are when they are within their bounds.
+/// A frame as sent: one flat object. Parts that can be large stay text, and are parsed once they are
+/// known to be within their bounds.
 #[derive(Debug, Default)]
 struct RawFrame<'a> {
     ev: Option<EventKind>,
@@ -187,14 +183,14 @@ struct RawFrame<'a> {
     main: Option<bool>,
     dropped: Option<&'a str>,
     error: Option<&'a str>,
-    /// No process has another one.
+    /// One byte, as exit codes of processes are.
     exit_code: Option<u8>,
     /// Null is a value too.
     value: Option<&'a str>,
     value_error: Option<&'a str>,
     entry_missing: Option<bool>,
     requirements: Option<&'a str>,
-    place: Option<&'a str>,
+    destination: Option<&'a str>,
     results: Option<u32>,
 }
 
@@ -210,19 +206,18 @@ enum EventKind {
     Done,
 }
 
-/// What the body of a frame says, if it has all that its event needs and nothing that belongs to
-/// another. `result_bytes` is what a value or a result may have, and `room` is asked for the memory of
-/// a value before it takes any.
+/// Parses the body of a frame, which must have all fields of its event and no others. `result_bytes`
+/// limits a value or a result, and `room` must grant the memory of a value before it is parsed.
 pub(crate) fn parse(
     body: &[u8],
     result_bytes: u64,
     room: &ValueRoom,
 ) -> Result<RunnerEvent, ProtocolError> {
-    let text = std::str::from_utf8(body).map_err(no_frame)?;
+    let text = std::str::from_utf8(body).map_err(invalid_frame)?;
     RawFrame::split(text)?.into_event(result_bytes, room)
 }
 
-/// Whether reading such a frame would make a tree of its value or result, as far as a pass over its text
+/// Whether parsing this frame would build a tree of its value or result, as far as a pass over its text
 /// shows. Any other frame is refused, or has a few short parts.
 pub(crate) fn makes_tree(body: &[u8], result_bytes: u64) -> bool {
     let Ok(text) = std::str::from_utf8(body) else { return false };
@@ -233,14 +228,14 @@ pub(crate) fn makes_tree(body: &[u8], result_bytes: u64) -> bool {
 }
 
 impl<'a> RawFrame<'a> {
-    /// Takes the fields apart; the first one that is unknown or stands twice ends it.
+    /// Splits a frame into its fields; an unknown or repeated field is an error.
     fn split(text: &'a str) -> Result<Self, ProtocolError> {
         let mut frame = Self::default();
         let mut seen = Vec::new();
         for member in JsonMembers::of(text) {
             let (name, json) = member.map_err(|error| match error {
                 MembersError::TooDeep => ProtocolError::TooDeep,
-                MembersError::Malformed(_) => no_frame(error),
+                MembersError::Malformed(_) => invalid_frame(error),
             })?;
             if seen.contains(&name) {
                 return Err(ProtocolError::Inconsistent);
@@ -266,9 +261,9 @@ impl<'a> RawFrame<'a> {
             "value_error" => self.value_error = text,
             "entry_missing" => self.entry_missing = serde_json::from_str(json)?,
             "requirements" => self.requirements = text,
-            "place" => self.place = text,
+            "place" => self.destination = text,
             "results" => self.results = serde_json::from_str(json)?,
-            _ => return Err(no_frame("it has an unknown field")),
+            _ => return Err(invalid_frame("it has an unknown field")),
         }
         Ok(())
     }
@@ -300,15 +295,17 @@ impl<'a> RawFrame<'a> {
                 RunnerEvent::Install { requirements: parse_part(requirements, INSTALL_BYTES_MAX)? }
             }
             EventKind::Refused => {
-                let place = self.place.take().ok_or_else(missing)?;
-                RunnerEvent::ConnectionRefused { place: parse_part(place, SMALL_BYTES_MAX)? }
+                let destination = self.destination.take().ok_or_else(missing)?;
+                RunnerEvent::ConnectionRefused {
+                    destination: parse_part(destination, SMALL_BYTES_MAX)?,
+                }
             }
             EventKind::Done => RunnerEvent::Done(self.take_outcome(result_bytes, room)?),
         };
         if self.is_empty() { Ok(event) } else { Err(ProtocolError::Inconsistent) }
     }
 
-    /// The first thing that it says; a second one is left.
+    /// Takes the first outcome of the frame. A second one stays, and is an error in `into_event`.
     fn take_outcome(
         &mut self,
         result_bytes: u64,
@@ -326,13 +323,13 @@ impl<'a> RawFrame<'a> {
             )
         } else if let Some(value) = self.value.take() {
             match check_value(value, result_bytes, room) {
-                // The program inside writes none of these.
-                Ok(shape) if shape.depth > DEPTH_MAX => return Err(ProtocolError::TooDeep),
+                // The runner sends no value that is nested this deeply.
+                Ok(size) if size.depth > DEPTH_MAX => return Err(ProtocolError::TooDeep),
                 Ok(_) => RunnerOutcome::Value(ReturnedValue {
                     value: serde_json::from_str(value)?,
                     bytes: value.len(),
                 }),
-                Err(refused) => RunnerOutcome::NotJson(refused),
+                Err(error) => RunnerOutcome::NotJson(error),
             }
         } else if self.entry_missing.take() == Some(true) {
             RunnerOutcome::EntryPointMissing
@@ -353,44 +350,44 @@ impl<'a> RawFrame<'a> {
             && self.value_error.is_none()
             && self.entry_missing.is_none()
             && self.requirements.is_none()
-            && self.place.is_none()
+            && self.destination.is_none()
             && self.results.is_none()
     }
 }
 
-fn no_frame(reason: impl Display) -> ProtocolError {
+fn invalid_frame(reason: impl Display) -> ProtocolError {
     ProtocolError::NotAFrame(serde::de::Error::custom(reason))
 }
 
-/// A part of a frame that has a type of its own, read if it is no larger than that type can be.
+/// Parses a part of a frame, if it is no larger than its type allows.
 fn parse_part<T: DeserializeOwned>(json: &str, bytes_max: usize) -> Result<T, ProtocolError> {
-    let shape = JsonSize::measure(json);
-    // Texts take as much memory as they have bytes; what takes much more is no part of ours.
-    if json.len() > bytes_max || shape.memory_bytes > json.len() + PART_MEMORY_MAX {
+    let size = JsonSize::measure(json);
+    // Texts take as much memory as they have bytes; the runner sends nothing that takes much more.
+    if json.len() > bytes_max || size.memory_bytes > json.len() + PART_MEMORY_MAX {
         return Err(ProtocolError::TooLarge(json.len() as u64));
     }
     Ok(serde_json::from_str(json)?)
 }
 
-/// Whether forms of a result were left out. The supervisor does not need to know which.
+/// Whether formats of a result were left out. The supervisor does not need to know which.
 fn has_dropped_forms(json: &str) -> Result<bool, ProtocolError> {
     if json.starts_with('{') { Ok(json != "{}") } else { Err(ProtocolError::Inconsistent) }
 }
 
-/// The forms of a result, unless they are more than a result may be.
+/// The formats of a result; `None` if the result exceeds its limits.
 fn parse_result(
     json: &str,
     result_bytes: u64,
 ) -> Result<Option<BTreeMap<String, Value>>, ProtocolError> {
-    let shape = JsonSize::measure(json);
+    let size = JsonSize::measure(json);
     let fits = json.len() as u64 <= result_bytes.saturating_add(RESULT_NAMES_BYTES_MAX)
-        && shape.memory_bytes <= VALUE_MEMORY_BYTES_MAX
-        && shape.depth <= RESULT_DEPTH_MAX;
+        && size.memory_bytes <= VALUE_MEMORY_BYTES_MAX
+        && size.depth <= RESULT_DEPTH_MAX;
     if fits { Ok(Some(serde_json::from_str(json)?)) } else { Ok(None) }
 }
 
-/// The shape of a value that is worth being parsed. The claims of the runner about it do not count.
-/// Memory is asked for last, so that nothing is given to a value that is refused.
+/// Measures a value and reserves its memory, independent of what the runner reports. The reservation
+/// is last, so that a value that is refused takes no memory.
 fn check_value(
     json: &str,
     result_bytes: u64,
@@ -402,28 +399,28 @@ fn check_value(
             json.len()
         )));
     }
-    let shape = JsonSize::measure(json);
-    if shape.memory_bytes > VALUE_MEMORY_BYTES_MAX {
+    let size = JsonSize::measure(json);
+    if size.memory_bytes > VALUE_MEMORY_BYTES_MAX {
         return Err(ValueEncodingError::too_large(format!(
             "the value has too many parts: it would need {} MiB of memory, and the limit is {}",
-            shape.memory_bytes.div_ceil(MIB),
+            size.memory_bytes.div_ceil(MIB),
             VALUE_MEMORY_BYTES_MAX / MIB
         )));
     }
-    room.take(shape.memory_bytes as u64).map_err(ValueEncodingError::too_large)?;
-    Ok(shape)
+    room.take(size.memory_bytes as u64).map_err(ValueEncodingError::too_large)?;
+    Ok(size)
 }
 
-/// Why a value cannot leave as JSON, and which part of it.
+/// Why a value cannot be returned as JSON, and which part of it is the reason.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueEncodingError {
-    /// As `$.results[2]`.
+    /// The path of the part, such as `$.results[2]`.
     pub path: String,
     #[serde(rename = "type")]
     _kind: Option<String>,
     pub problem: String,
-    /// The replacement in the code.
+    /// A change of the code that avoids the problem.
     pub fix: Option<String>,
     #[serde(default)]
     pub too_large: bool,
@@ -453,11 +450,11 @@ pub struct PythonException {
     pub exception: String,
     pub message: String,
     pub traceback: String,
-    /// The code did not compile, and nothing of it was run.
+    /// Whether the code did not compile, so that no part of it ran.
     pub syntax: bool,
     #[serde(default)]
     pub assertion: Option<Assertion>,
-    /// An exception of the runner, for something that the environment does not have.
+    /// For an exception that the runner raised: the feature that the environment denies.
     #[serde(default)]
     pub denied: Option<DeniedFeature>,
     /// The hint of the refusal.
@@ -491,7 +488,7 @@ impl PythonException {
 pub enum DeniedFeature {
     Process,
     Package,
-    /// Not refused, but not possible either.
+    /// An install that is not refused, but failed.
     Install,
     Import,
     Network,
@@ -591,8 +588,8 @@ mod tests {
     #[test]
     fn t132_memory_for_a_value_is_asked_for_before_it_is_a_tree() {
         let numbers = list("1", 400_000);
-        let asked = Arc::new(AtomicU64::new(0));
-        let note = Arc::clone(&asked);
+        let requested = Arc::new(AtomicU64::new(0));
+        let note = Arc::clone(&requested);
         let used_up = ValueRoom::new(move |bytes| {
             note.store(bytes, Ordering::Relaxed);
             if bytes > 1024 { Err("the budget is used up".to_owned()) } else { Ok(()) }
@@ -602,7 +599,7 @@ mod tests {
         };
         assert!(error.too_large && error.problem == "the budget is used up", "{error:?}");
         let tree = 400_000 * size_of::<Value>();
-        assert!(asked.load(Ordering::Relaxed) as usize > tree, "{asked:?} for {tree}");
+        assert!(requested.load(Ordering::Relaxed) as usize > tree, "{requested:?} for {tree}");
         // The twin: a small one has its room.
         let RunnerOutcome::Value(returned) = done_in(&used_up, "value", "[1]") else {
             panic!("it was refused")
@@ -626,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn t72_texts_of_an_error_are_cut_and_those_of_the_kernel_are_not() {
+    fn t72_texts_of_an_error_are_cut_and_those_of_the_runner_are_not() {
         let error = |size: usize| {
             let text = "é".repeat(size / 2);
             let error = format!(

@@ -1,41 +1,41 @@
-//! Packages that code asks for while it runs: one request at a time, each small, few in one run, and
-//! together not longer than a limit of their own, during which the clock of the run stands still.
+//! Installs that code requests while it runs: one request at a time, with bounded size, number and total
+//! time. The deadline of the run is extended by the time of an install.
 //!
-//! The requirements are untrusted text and are not interpreted here: the engine
-//! says what becomes of it.
+//! The requirements are untrusted text and are not interpreted here: the engine parses and installs
+//! them.
 
 use crate::frames::RunnerRequest;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// More than anybody names by hand.
+/// Maximum packages in one request: more than a person lists by hand.
 const REQUIREMENTS_MAX: usize = 32;
-/// Bytes of all requirements in one request, which is a line or two.
+/// Maximum bytes of all requirements in one request: more than a few lines.
 const REQUIREMENTS_BYTES_MAX: usize = 4 * 1024;
-/// Each starts a program outside.
+/// Maximum installs of one execution, each of which starts a process outside the sandbox.
 const INSTALLS_MAX: usize = 16;
 /// Time for all installs of one execution: enough for a large package on a slow connection.
 const INSTALLS_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// Answers what code asks for. An answer that is not waited for any more is dropped.
+/// Installs the requirements. The future is dropped when the run no longer waits for it.
 pub type InstallCallback<'a> = &'a (dyn Fn(Vec<String>) -> InstallFuture + Send + Sync);
 pub type InstallFuture =
     Pin<Box<dyn Future<Output = Result<InstallSuccess, InstallFailure>> + Send>>;
 
-/// The packages that code can import from now on.
+/// The packages that code can import after an install.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallSuccess {
-    /// Its path inside the sandbox; none if everything was already installed.
+    /// The directory of the packages in the sandbox; none if all were already installed.
     pub path: Option<String>,
-    /// Names and versions of what was not there before.
+    /// Names and versions of the newly installed packages.
     pub packages: Vec<(String, String)>,
 }
 
-/// The refusal that code gets.
+/// The error that code gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallFailure {
-    /// A policy refused it; otherwise it was tried, or could not be.
+    /// Whether a policy denied the install; otherwise it failed.
     pub denied: bool,
     pub message: String,
     pub hint: String,
@@ -50,49 +50,49 @@ impl InstallFailure {
 /// The installs of one run.
 pub(crate) struct InstallTracker<'a> {
     install: InstallCallback<'a>,
-    under_way: Option<(Instant, InstallFuture)>,
-    asked: usize,
+    pending: Option<(Instant, InstallFuture)>,
+    requests: usize,
     spent: Duration,
     pub(crate) installed: Vec<(String, String)>,
 }
 
-/// The runner sends one request after the other.
+/// A second request before the first was answered, which violates the protocol.
 #[derive(Debug)]
 pub(crate) struct ConcurrentInstall;
 
 impl<'a> InstallTracker<'a> {
     pub(crate) fn new(install: InstallCallback<'a>) -> Self {
-        Self { install, under_way: None, asked: 0, spent: Duration::ZERO, installed: Vec::new() }
+        Self { install, pending: None, requests: 0, spent: Duration::ZERO, installed: Vec::new() }
     }
 
-    /// Whether the supervisor is installing for the code, which meanwhile can do nothing.
+    /// Whether an install is running, for which the code waits.
     pub(crate) fn is_pending(&self) -> bool {
-        self.under_way.is_some()
+        self.pending.is_some()
     }
 
-    /// Begins it, or says at once why not.
+    /// Starts an install, or returns at once why it is refused.
     pub(crate) fn begin(
         &mut self,
         requirements: Vec<String>,
     ) -> Result<Option<InstallFailure>, ConcurrentInstall> {
-        if self.under_way.is_some() {
+        if self.pending.is_some() {
             return Err(ConcurrentInstall);
         }
-        self.asked += 1;
-        let refused = self.check(&requirements);
-        if refused.is_none() {
+        self.requests += 1;
+        let failure = self.check(&requirements);
+        if failure.is_none() {
             let left = INSTALLS_TIME_MAX.saturating_sub(self.spent);
-            let answer = timeout(left, (self.install)(requirements));
-            let answer = async { answer.await.unwrap_or_else(|_| Err(too_slow())) };
-            self.under_way = Some((Instant::now(), Box::pin(answer)));
+            let result = timeout(left, (self.install)(requirements));
+            let result = async { result.await.unwrap_or_else(|_| Err(too_slow())) };
+            self.pending = Some((Instant::now(), Box::pin(result)));
         }
-        Ok(refused)
+        Ok(failure)
     }
 
     fn check(&self, requirements: &[String]) -> Option<InstallFailure> {
         let bytes: usize = requirements.iter().map(String::len).sum();
         let fewer = "install all packages in one request, at the beginning";
-        if self.asked > INSTALLS_MAX {
+        if self.requests > INSTALLS_MAX {
             let message = format!("an execution can install packages at most {INSTALLS_MAX} times");
             return Some(InstallFailure::failed(message, fewer));
         }
@@ -107,27 +107,27 @@ impl<'a> InstallTracker<'a> {
         requirements.is_empty().then(|| InstallFailure::failed("no package was requested", nothing))
     }
 
-    /// The answer to what is under way, and how long it took; never comes if nothing is.
+    /// Waits for the result of the running install, with its duration; for ever if none is running.
     pub(crate) async fn next_result(
         &mut self,
     ) -> (Duration, Result<InstallSuccess, InstallFailure>) {
-        let Some((since, answer)) = &mut self.under_way else {
+        let Some((started, result)) = &mut self.pending else {
             return std::future::pending().await;
         };
-        let answer = answer.await;
-        let took = since.elapsed();
-        self.under_way = None;
-        self.spent += took;
-        if let Ok(InstallSuccess { packages, .. }) = &answer {
+        let result = result.await;
+        let elapsed = started.elapsed();
+        self.pending = None;
+        self.spent += elapsed;
+        if let Ok(InstallSuccess { packages, .. }) = &result {
             self.installed.extend(packages.iter().cloned());
         }
-        (took, answer)
+        (elapsed, result)
     }
 
-    /// Gives up what is under way, because the code has to end; what it is told then.
+    /// Cancels the running install, because the code has to end; returns the error for the code.
     pub(crate) fn cancel(&mut self) -> Option<InstallFailure> {
-        let (since, _) = self.under_way.take()?;
-        self.spent += since.elapsed();
+        let (started, _) = self.pending.take()?;
+        self.spent += started.elapsed();
         Some(InstallFailure::failed("the installation was interrupted", "run it again"))
     }
 }
@@ -142,9 +142,9 @@ fn too_slow() -> InstallFailure {
 
 /// The response to the runner.
 pub(crate) fn to_runner_request(
-    answer: &Result<InstallSuccess, InstallFailure>,
+    result: &Result<InstallSuccess, InstallFailure>,
 ) -> RunnerRequest<'_> {
-    match answer {
+    match result {
         Ok(InstallSuccess { path, packages }) => {
             RunnerRequest::Installed { path: path.as_deref(), packages }
         }
@@ -201,15 +201,15 @@ mod tests {
             assert_eq!(installs.begin(six()).unwrap(), None);
             installs.next_result().await.1.unwrap();
         }
-        let refused = installs.begin(six()).unwrap().unwrap();
-        assert_eq!(refused.message, "an execution can install packages at most 16 times");
+        let failure = installs.begin(six()).unwrap().unwrap();
+        assert_eq!(failure.message, "an execution can install packages at most 16 times");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_does_not_come_is_given_up() {
         let mut installs = InstallTracker::new(&never);
         installs.begin(six()).unwrap();
-        let (_, answer) = installs.next_result().await;
-        assert_eq!(answer.unwrap_err().message, "the installation took longer than 120 s");
+        let (_, result) = installs.next_result().await;
+        assert_eq!(result.unwrap_err().message, "the installation took longer than 120 s");
     }
 }

@@ -1,11 +1,12 @@
-//! The size and the depth that JSON text has as a tree, told before the tree is made.
+//! Upper bounds of the memory and depth that JSON text would have as a tree, computed before it is
+//! parsed.
 //!
-//! A tree takes up to two hundred times the memory of its text, and the text is the sandbox's. One
-//! pass over the bytes, without memory of its own, says what parsing would take.
+//! A tree takes up to two hundred times the memory of its text, and the text comes from the sandbox. One
+//! pass over the bytes, which allocates nothing, computes what parsing would take.
 
 use serde_json::Value;
 
-/// Nesting that is read. The program inside writes at most 120 levels, and serde_json reads 127.
+/// Maximum nesting that is parsed. The runner writes at most 120 levels, and serde_json reads 127.
 pub(crate) const DEPTH_MAX: usize = 126;
 
 /// Memory of an entry of an object: its value, its name and its hash.
@@ -25,13 +26,13 @@ pub(crate) struct JsonSize {
 }
 
 impl JsonSize {
-    /// The shape of a text that is valid JSON; of any other it is some number.
+    /// Measures a text that is valid JSON. For any other text the result has no meaning.
     pub(crate) fn measure(json: &str) -> Self {
         let mut depth = 0_usize;
-        // What is open, the innermost in the lowest bit: 1 for an object. What is deeper than there
-        // are bits is too deep in any case.
+        // The open lists and objects, the innermost in the lowest bit: 1 for an object. Nesting deeper
+        // than 128 bits is too deep in any case.
         let mut open = 0_u128;
-        let mut shape = Self { depth: 0, memory_bytes: size_of::<Value>() + json.len() };
+        let mut size = Self { depth: 0, memory_bytes: size_of::<Value>() + json.len() };
         let mut bytes = json.bytes();
         while let Some(byte) = bytes.next() {
             let takes = match byte {
@@ -41,7 +42,7 @@ impl JsonSize {
                 }
                 b'[' | b'{' => {
                     depth += 1;
-                    shape.depth = shape.depth.max(depth);
+                    size.depth = size.depth.max(depth);
                     open = open << 1 | u128::from(byte == b'{');
                     if byte == b'[' {
                         FIRST_ROOM * size_of::<Value>()
@@ -59,13 +60,13 @@ impl JsonSize {
                 b',' => 2 * ENTRY_BYTES,
                 _ => 0,
             };
-            shape.memory_bytes = shape.memory_bytes.saturating_add(takes);
+            size.memory_bytes = size.memory_bytes.saturating_add(takes);
         }
-        shape
+        size
     }
 }
 
-/// Goes to the end of a text whose opening quote was read.
+/// Skips to the end of a string whose opening quote was read.
 fn skip_text(bytes: &mut std::str::Bytes<'_>) {
     while let Some(byte) = bytes.next() {
         match byte {
@@ -82,7 +83,7 @@ mod tests {
 
     /// Memory that a value takes here, as it was allocated.
     fn taken(value: &Value) -> usize {
-        let within = match value {
+        let content = match value {
             Value::String(text) => text.capacity(),
             Value::Array(items) => {
                 let spare = items.capacity() - items.len();
@@ -96,11 +97,11 @@ mod tests {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         };
-        size_of::<Value>() + within
+        size_of::<Value>() + content
     }
 
     #[test]
-    fn a_shape_is_never_less_than_the_tree_takes() {
+    fn a_measured_size_is_never_less_than_the_tree_takes() {
         let rows = |row: &str| format!("[{}]", vec![row; 1_000].join(","));
         for json in [
             "1".to_owned(),
@@ -114,10 +115,10 @@ mod tests {
             rows(r#""text with [ and { and , in it""#),
         ] {
             let value: Value = serde_json::from_str(&json).unwrap();
-            let shape = JsonSize::measure(&json);
+            let size = JsonSize::measure(&json);
             let begins: String = json.chars().take(40).collect();
-            assert!(shape.memory_bytes >= taken(&value), "{begins}: {shape:?}");
-            assert!(shape.memory_bytes <= 16 * taken(&value), "{begins}: {shape:?}");
+            assert!(size.memory_bytes >= taken(&value), "{begins}: {size:?}");
+            assert!(size.memory_bytes <= 16 * taken(&value), "{begins}: {size:?}");
         }
     }
 

@@ -1,9 +1,9 @@
 //! One live sandbox, and the pool of them.
 //!
 //! A [`ZygoteHost`] is a warm Python and its warden; it spawns [`Sandbox`]es, each an isolated
-//! interpreter with a working directory. A sandbox is used by one owner at a time, is killed when
-//! it is dropped, and is never believed: what it says arrives in bounded frames, and its time,
-//! memory and end are observed from outside. A [`Pool`] keeps a few warmed sandboxes waiting.
+//! interpreter with a working directory. A sandbox has one owner at a time and is killed when it is
+//! dropped. The supervisor does not trust it: messages arrive in bounded frames, and time, memory and
+//! exit are observed from outside. A [`Pool`] keeps a few prepared sandboxes.
 
 mod channel;
 mod control;
@@ -42,7 +42,7 @@ pub use sandbox::{ExitCause, ExitReport, Sandbox};
 pub use sandbox_spec::{SandboxSpec, read_only_volume};
 pub use stop_handle::StopHandle;
 pub use uids::HOST_UIDS;
-pub use usage::SESSIONS_MAX;
+pub use usage::PROCESS_SESSIONS_MAX;
 pub use value_room::ValueRoom;
 pub use zygote_host::{
     DESCRIPTORS_RESERVED, Preload, SpawnError, WARDEN_ARGUMENT, ZygoteHost, ZygoteHostConfig,

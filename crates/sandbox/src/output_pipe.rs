@@ -1,7 +1,7 @@
-//! Bringing stdout and stderr out: as text, in order, and no more of it than the limit.
+//! Reading stdout and stderr of a sandbox: as text, in order, up to the output limit.
 //!
-//! Code that writes byte by byte would wake the supervisor for each of them. A pipe of which little
-//! was read is left alone for a moment, and what is written meanwhile is read together.
+//! Code that writes byte by byte would wake the supervisor for each byte. After many small reads a pipe
+//! rests for a moment, and the bytes that are written meanwhile are read together.
 
 use rustix::io::Errno;
 use std::io;
@@ -12,17 +12,17 @@ use tokio::time::sleep_until;
 use types::OutputStream;
 
 const READ_BYTES: usize = 64 * 1024;
-/// Many times what a pipe holds, so that all that was there is read; and bounded, because a process that
-/// writes may write as fast as we read.
+/// Maximum reads of one drain: many times the capacity of a pipe, so that all available bytes are read;
+/// bounded, because a process may write as fast as the supervisor reads.
 const READS_MAX: usize = 16;
 /// A read of fewer bytes is a small one. A pipe that is filled faster is read at once.
 const LITTLE_BYTES: usize = 4 * 1024;
-/// So many small reads without a pause are ordinary, such as lines that alternate between the two
-/// streams, for which the runner waits until the other one was read. A pipe with more of them rests.
+/// Small reads without a pause that are ordinary, such as lines that alternate between the two streams,
+/// for which the runner waits until the other stream was read. After more of them a pipe rests.
 const LITTLE_READS_MAX: u32 = 512;
-/// A pipe without bytes for so long starts a new count.
+/// Time without bytes after which the count of small reads starts again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a pipe rests: much less than the runner waits for it (20 ms). It holds 64 KiB meanwhile.
+/// Time that a pipe rests: much less than the runner waits for it (20 ms). It holds 64 KiB meanwhile.
 const REST: Duration = Duration::from_millis(2);
 
 /// One stream of a sandbox.
@@ -30,7 +30,7 @@ const REST: Duration = Duration::from_millis(2);
 pub(crate) struct OutputPipe {
     pub(crate) stream: OutputStream,
     pipe: Pipe,
-    /// The first bytes of a character whose rest has not come yet.
+    /// The first bytes of a character whose other bytes have not arrived yet.
     partial: Vec<u8>,
     /// Small reads since the last pause.
     little_reads: u32,
@@ -39,10 +39,10 @@ pub(crate) struct OutputPipe {
 
 #[derive(Debug)]
 enum Pipe {
-    /// The runtime says when there is something in it.
+    /// The runtime reports when bytes are available.
     Watched(pipe::Receiver),
-    /// Looked at when this time has come. The runtime does not know it: every single byte would wake a
-    /// thread of it.
+    /// Read again at this time. It is not registered with the runtime, where every byte would wake a
+    /// thread.
     Resting {
         pipe: OwnedFd,
         until: Instant,
@@ -57,12 +57,12 @@ impl Pipe {
 
     /// The available bytes; `None` if there are none.
     ///
-    /// The pipe itself is asked, not what the runtime remembers of it: when the kernel says that
-    /// a cell is done, its last bytes are in the pipe though the runtime may not know yet.
+    /// Reads the pipe directly and not through the readiness of the runtime: when the runner reports the
+    /// end of a cell, its last bytes are in the pipe, though the runtime may not know yet.
     fn read(&self, buffer: &mut [u8]) -> Option<usize> {
         match self {
             Self::Watched(pipe) => match rustix::io::read(pipe, &mut *buffer) {
-                // Asked through the runtime as well, so that it too knows that the pipe is empty.
+                // Read through the runtime as well, so that it knows that the pipe is empty.
                 Err(Errno::AGAIN) => pipe.try_read(buffer).ok(),
                 read => read.ok(),
             },
@@ -71,15 +71,15 @@ impl Pipe {
         }
     }
 
-    /// How it is waited for after so many bytes were read.
+    /// The state after a drain: resting if the pipe is flooded with small writes, otherwise watched.
     fn after(self, is_flooded: bool, watch: impl FnOnce(OwnedFd) -> io::Result<Self>) -> Self {
         match self {
             Self::Watched(pipe) if is_flooded => {
                 pipe.into_nonblocking_fd().map_or(Self::Closed, Self::rest)
             }
             Self::Resting { pipe, .. } if is_flooded => Self::rest(pipe),
-            // Where the user of this process has no watch or descriptor left for it, it goes on to be
-            // looked at: its writer is not to blame.
+            // If the user of this process has no epoll watch or descriptor left, the pipe keeps resting
+            // and is polled: its writer is not the cause.
             Self::Resting { pipe, .. } => {
                 let watched = pipe.try_clone().and_then(watch);
                 watched.unwrap_or_else(|_| Self::rest(pipe))
@@ -93,7 +93,7 @@ impl Pipe {
     }
 }
 
-/// How much of the limit is left, over both streams.
+/// The rest of the output limit, for both streams together.
 #[derive(Debug)]
 pub(crate) struct CaptureBudget {
     left: u64,
@@ -106,7 +106,7 @@ impl CaptureBudget {
         Self { left: limit, kept: 0, dropped: 0 }
     }
 
-    /// How many of `count` bytes still fit into the limit.
+    /// Takes up to `count` bytes from the budget; returns how many fit into the limit.
     fn reserve(&mut self, count: usize) -> usize {
         let granted = self.left.min(count as u64);
         self.left -= granted;
@@ -127,7 +127,7 @@ impl OutputPipe {
         })
     }
 
-    /// Waits until there may be something to read; for ever once the stream has ended.
+    /// Waits until bytes may be available; for ever once the stream has ended.
     pub(crate) async fn ready(&self) {
         let is_open = match &self.pipe {
             Pipe::Watched(pipe) => pipe.readable().await.is_ok(),
@@ -142,7 +142,7 @@ impl OutputPipe {
         }
     }
 
-    /// Everything that is in the pipe now.
+    /// Reads all available bytes and emits the text within the budget.
     pub(crate) fn drain(
         &mut self,
         budget: &mut CaptureBudget,
@@ -172,7 +172,7 @@ impl OutputPipe {
         self.pipe = std::mem::replace(&mut self.pipe, Pipe::Closed).after(is_flooded, Pipe::watch);
     }
 
-    /// Whether the pipe is written in so many small pieces that it has to rest.
+    /// Counts a read; returns whether there were so many small ones that the pipe must rest.
     fn count_read(&mut self, bytes: usize) -> bool {
         let now = Instant::now();
         if now.duration_since(self.last_read) > PAUSE {
@@ -186,7 +186,7 @@ impl OutputPipe {
         is_little && self.little_reads > LITTLE_READS_MAX
     }
 
-    /// The bytes of an incomplete character.
+    /// Emits a replacement character for an incomplete character at the end.
     pub(crate) fn flush(&mut self, mut emit: impl FnMut(OutputStream, String)) {
         if !self.partial.is_empty() {
             self.partial.clear();
@@ -246,7 +246,7 @@ mod tests {
     #[tokio::test]
     async fn t136_code_that_writes_single_bytes_does_not_wake_the_supervisor_for_each_of_them() {
         let (write, mut source) = stream();
-        let (mut told, mut looks, mut written) = (String::new(), 0, 0);
+        let (mut text, mut looks, mut written) = (String::new(), 0, 0);
         let until = Instant::now() + 200 * REST;
         while Instant::now() < until {
             rustix::io::write(&write, b"x").unwrap();
@@ -254,11 +254,11 @@ mod tests {
             // It is looked at as often as it says that it is ready.
             if timeout(Duration::ZERO, source.ready()).await.is_ok() {
                 looks += 1;
-                told += &drained(&mut source);
+                text += &drained(&mut source);
             }
         }
-        told += &drained(&mut source);
-        assert_eq!(told.len(), written);
+        text += &drained(&mut source);
+        assert_eq!(text.len(), written);
         // Twice as many as there are rests: a drain may find nothing and be followed by a byte.
         let most = LITTLE_READS_MAX + 2 * 200 + 2;
         assert!((1..=most).contains(&looks), "{looks} looks at {written} bytes");

@@ -1,5 +1,5 @@
-//! A few warm sandboxes that wait, and the zygote host that spawns them, which is replaced from time
-//! to time and when it has died.
+//! A pool of prepared sandboxes, and the zygote host that spawns them, which is replaced regularly and
+//! when it has died.
 
 use crate::sandbox::Sandbox;
 use crate::zygote_host::{REFILL_DELAY, SpawnError, ZygoteHost, ZygoteHostConfig};
@@ -15,8 +15,8 @@ pub struct PoolConfig {
     pub zygote_host: ZygoteHostConfig,
     /// Number of prepared sandboxes.
     pub ready: usize,
-    /// All sandboxes of one zygote share its hash seed and its address layout: what one learns of
-    /// them is worth less the sooner they change.
+    /// Spawns after which the zygote host is replaced. All sandboxes of one zygote share its hash seed
+    /// and address layout; the sooner these change, the less an attacker gains by knowing them.
     pub rotate_after_spawns: u64,
     pub rotate_after: Duration,
 }
@@ -76,8 +76,8 @@ impl Pool {
             || current.since.elapsed() >= self.config.rotate_after
     }
 
-    /// Replaces the zygote host by a new one once that is ready; until then the old one
-    /// serves, and its sandboxes live on as long as they are wanted.
+    /// Replaces the zygote host once a new one is ready. Sandboxes of the old one continue until they
+    /// are dropped.
     fn rotate(self: &Arc<Self>) {
         if std::mem::replace(&mut self.state().rotating, true) {
             return;
@@ -101,15 +101,16 @@ impl Pool {
         limits: &Limits,
         ready_left: usize,
     ) -> Result<Sandbox, SpawnError> {
-        let usual = Limits { wall_ms: 0, cpu_ms: 0, output_bytes: 0, result_bytes: 0, ..*limits }
-            == Limits {
-                wall_ms: 0,
-                cpu_ms: 0,
-                output_bytes: 0,
-                result_bytes: 0,
-                ..Limits::DEFAULT
-            };
-        let waiting = if usual { self.take_ready(ready_left) } else { None };
+        let is_default =
+            Limits { wall_ms: 0, cpu_ms: 0, output_bytes: 0, result_bytes: 0, ..*limits }
+                == Limits {
+                    wall_ms: 0,
+                    cpu_ms: 0,
+                    output_bytes: 0,
+                    result_bytes: 0,
+                    ..Limits::DEFAULT
+                };
+        let waiting = if is_default { self.take_ready(ready_left) } else { None };
         match waiting {
             Some(sandbox) => {
                 self.refill();
@@ -119,7 +120,7 @@ impl Pool {
         }
     }
 
-    /// The first one, if others are left. With their warden all of them may have died.
+    /// Takes the first prepared sandbox, if more than `left` are ready. Dead ones are dropped first.
     fn take_ready(&self, left: usize) -> Option<Sandbox> {
         let mut state = self.state();
         state.sandboxes.retain(Sandbox::is_alive);
@@ -131,7 +132,7 @@ impl Pool {
         self.spawn_with_volumes(limits, &[]).await
     }
 
-    /// The same, with directories beside its working directory, which none that waits has.
+    /// Spawns a sandbox with volumes, which no prepared sandbox has.
     #[boxed::future]
     pub async fn spawn_with_volumes(
         self: &Arc<Self>,
@@ -140,7 +141,7 @@ impl Pool {
     ) -> Result<Sandbox, SpawnError> {
         let host = self.zygote_host().await?;
         match host.spawn(limits, volumes).await {
-            // Its zygote or its warden has ended, or hung and was ended. No code was sent there, so that
+            // Its zygote or warden has exited, or was killed because it hung. No code was sent, so that
             // nothing runs twice.
             Err(_) if host.is_gone() => self.zygote_host().await?.spawn(limits, volumes).await,
             spawned => spawned,
@@ -152,13 +153,14 @@ impl Pool {
         self.state().sandboxes.len()
     }
 
-    /// Lets go of it, and returns when nothing is left of what waits here and of the zygote host, which
-    /// is not before everybody else has let go of the pool and its sandboxes.
+    /// Drops the pool, and returns when its zygote host has ended. That is after all other owners have
+    /// dropped the pool and its sandboxes.
     pub async fn close(self: Arc<Self>) {
-        let over = self.current.lock().await.as_ref().map(|current| current.host.terminated());
+        let terminated =
+            self.current.lock().await.as_ref().map(|current| current.host.terminated());
         drop(self);
-        if let Some(over) = over {
-            over.await;
+        if let Some(terminated) = terminated {
+            terminated.await;
         }
     }
 

@@ -1,10 +1,10 @@
-//! Ends sandboxes: the last part of their lives, done off the path of any caller.
+//! Ends sandboxes in the background: kills them, waits for their exit, and removes their cgroups.
 //!
-//! A sandbox is killed by killing the init of its pid namespace. The kernel lets that init end
-//! only when nothing is left in the namespace, so that its end is the proof that all is gone.
+//! A sandbox is killed by killing the init of its pid namespace. The Linux kernel releases that init
+//! only when the namespace is empty, so the exit of the init proves that no process is left.
 //!
-//! One thread waits for all inits at once, so that a sandbox that is slow to end holds up no answer
-//! but its own. Another one removes cgroups, which answers do not wait for.
+//! One thread waits for all inits at once, so that a sandbox that is slow to exit delays only its own
+//! response. Another thread removes cgroups, which no response waits for.
 
 use jail::cgroup::Cgroup;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -20,41 +20,42 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// The parts of a sandbox that is being ended.
+/// The parts of a killed sandbox that the reaper waits for and releases.
 #[derive(Debug)]
 pub(crate) struct ExitedSandbox {
     pub(crate) init: OwnedFd,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) slot: Slot,
-    /// Told when no process of the sandbox is left.
+    /// Notified when no process of the sandbox is left.
     pub(crate) on_exit: Option<oneshot::Sender<()>>,
 }
 
-/// When it goes, its threads bury what is left and then end by themselves: it may go on a thread that
-/// must not wait.
+/// The queue of the two reaper threads. Dropping it does not wait: the threads reap what is in the queue
+/// and then end.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     queue: Sender<ExitedSandbox>,
-    /// Written to when there is something in the queue; closed after it.
+    /// A pipe that is written to when the queue has an entry. It is closed after the queue.
     wake: OwnedFd,
 }
 
-/// A cgroup can be removed once its last process has been reaped, which the kernel may still be at
-/// for a moment after the process was seen to end. One that stays longer is left to the launcher,
-/// which removes all that is left at its end.
+/// A cgroup can be removed once the Linux kernel has released its last process, which is a moment after
+/// the exit of the process was seen. One that stays longer is left to the launcher, which removes the
+/// remaining cgroups at its exit.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(10);
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 /// After an error of `poll`, which can only be a lack of memory.
 const POLL_PAUSE: Duration = Duration::from_millis(10);
 
 impl Reaper {
-    /// `until_last` is what sandboxes need to the end; it goes when no more can come and none is left.
-    pub(crate) fn start<T: Send + Sync + 'static>(until_last: &Arc<T>) -> io::Result<Self> {
-        let (queue, remains) = channel();
+    /// Starts the two threads. They hold `shared` until this reaper was dropped and the last sandbox has
+    /// exited.
+    pub(crate) fn start<T: Send + Sync + 'static>(shared: &Arc<T>) -> io::Result<Self> {
+        let (queue, sandboxes) = channel();
         let (ended, to_remove) = channel();
-        let (woken, wake) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let held = Arc::clone(until_last);
-        thread::spawn(move || wait_for_exits(&remains, &woken, &ended));
+        let (wake_reader, wake) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let held = Arc::clone(shared);
+        thread::spawn(move || wait_for_exits(&sandboxes, &wake_reader, &ended));
         thread::spawn(move || {
             remove_cgroups(&to_remove);
             drop(held);
@@ -62,58 +63,54 @@ impl Reaper {
         Ok(Self { queue, wake })
     }
 
-    pub(crate) fn reap(&self, remains: ExitedSandbox) {
-        // Killed here and now; only the waiting is the thread's.
-        kill_init(&remains.init, remains.cgroup.as_ref());
-        let _ = self.queue.send(remains);
-        // A full pipe wakes it as well.
+    pub(crate) fn reap(&self, sandbox: ExitedSandbox) {
+        // Killed by the caller; only the waiting is left to the thread.
+        kill_init(&sandbox.init, sandbox.cgroup.as_ref());
+        let _ = self.queue.send(sandbox);
+        // A full pipe wakes the thread as well.
         let _ = rustix::io::write(&self.wake, &[0]);
     }
 }
 
-/// Kills all processes of a sandbox by its init.
+/// Kills the init of a sandbox, and so all of its processes.
 pub(crate) fn kill_init(init: &OwnedFd, group: Option<&Cgroup>) {
     if let Some(group) = group {
-        // Ending takes CPU time too, as much as there was memory to give back: a small share would
-        // make it last. In this order code cannot make use of it.
+        // Exiting takes CPU time, in proportion to the memory to release, and a small CPU limit would
+        // delay it. Code cannot use the lifted limit, because it is killed next.
         group.lift_cpu_limit();
     }
-    // An error says that it has ended already.
+    // An error means that it has exited already.
     let _ = pidfd_send_signal(init, Signal::KILL);
 }
 
-/// Waits for all inits that come by the queue, and passes on what is left after each.
-fn wait_for_exits(
-    queue: &Receiver<ExitedSandbox>,
-    woken: &OwnedFd,
-    ended: &Sender<(Cgroup, Slot)>,
-) {
-    let (mut dying, mut open) = (Vec::new(), true);
-    while open || !dying.is_empty() {
-        let (woke, over) = poll_inits(&dying, open.then_some(woken));
-        // From the last one on, so that the numbers of those before stay what they are.
-        for index in over.into_iter().rev() {
-            let ExitedSandbox { cgroup: group, slot, on_exit: gone, .. } = dying.swap_remove(index);
-            if let Some(gone) = gone {
-                let _ = gone.send(());
+/// Waits for the exit of all inits in the queue, and passes on the cgroup and slot of each.
+fn wait_for_exits(queue: &Receiver<ExitedSandbox>, wake: &OwnedFd, ended: &Sender<(Cgroup, Slot)>) {
+    let (mut exiting, mut open) = (Vec::new(), true);
+    while open || !exiting.is_empty() {
+        let (is_woken, exited) = poll_inits(&exiting, open.then_some(wake));
+        // In reverse, so that `swap_remove` keeps the earlier indices valid.
+        for index in exited.into_iter().rev() {
+            let ExitedSandbox { cgroup: group, slot, on_exit, .. } = exiting.swap_remove(index);
+            if let Some(on_exit) = on_exit {
+                let _ = on_exit.send(());
             }
             if let Some(group) = group {
                 let _ = ended.send((group, slot));
             }
         }
-        if woke {
-            // Emptied before the queue is looked at, so that nothing that comes then is missed.
-            while matches!(rustix::io::read(woken, &mut [0; 64]), Ok(1..)) {}
-            open = drain_queue(queue, &mut dying);
+        if is_woken {
+            // Emptied before the queue is read, so that no later entry is missed.
+            while matches!(rustix::io::read(wake, &mut [0; 64]), Ok(1..)) {}
+            open = drain_queue(queue, &mut exiting);
         }
     }
 }
 
-/// Takes all that is in the queue; whether more can come.
-fn drain_queue(queue: &Receiver<ExitedSandbox>, dying: &mut Vec<ExitedSandbox>) -> bool {
+/// Takes all entries of the queue; returns whether more can come.
+fn drain_queue(queue: &Receiver<ExitedSandbox>, exiting: &mut Vec<ExitedSandbox>) -> bool {
     loop {
         match queue.try_recv() {
-            Ok(remains) => dying.push(remains),
+            Ok(sandbox) => exiting.push(sandbox),
             Err(TryRecvError::Empty) => return true,
             Err(TryRecvError::Disconnected) => return false,
         }
@@ -121,10 +118,10 @@ fn drain_queue(queue: &Receiver<ExitedSandbox>, dying: &mut Vec<ExitedSandbox>) 
 }
 
 /// Whether the queue has an entry, and which inits have exited, in order.
-fn poll_inits(dying: &[ExitedSandbox], woken: Option<&OwnedFd>) -> (bool, Vec<usize>) {
-    let inits = dying.iter().map(|remains| PollFd::new(&remains.init, PollFlags::IN));
+fn poll_inits(exiting: &[ExitedSandbox], wake: Option<&OwnedFd>) -> (bool, Vec<usize>) {
+    let inits = exiting.iter().map(|sandbox| PollFd::new(&sandbox.init, PollFlags::IN));
     let mut all: Vec<PollFd<'_>> = inits.collect();
-    all.extend(woken.map(|woken| PollFd::new(woken, PollFlags::IN)));
+    all.extend(wake.map(|wake| PollFd::new(wake, PollFlags::IN)));
     match poll(&mut all, None) {
         Ok(_) => {}
         Err(Errno::INTR) => return (false, Vec::new()),
@@ -133,33 +130,34 @@ fn poll_inits(dying: &[ExitedSandbox], woken: Option<&OwnedFd>) -> (bool, Vec<us
             return (false, Vec::new());
         }
     }
-    let (inits, woken) = all.split_at(dying.len());
+    let (inits, wake) = all.split_at(exiting.len());
     let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
-    let over = inits.iter().enumerate().filter(|(_, init)| is_ready(init)).map(|(index, _)| index);
-    (woken.iter().any(is_ready), over.collect())
+    let exited =
+        inits.iter().enumerate().filter(|(_, init)| is_ready(init)).map(|(index, _)| index);
+    (wake.iter().any(is_ready), exited.collect())
 }
 
-/// Removes the groups of ended sandboxes, each as soon as it can be, and gives their numbers back.
+/// Removes the cgroups of exited sandboxes, each as soon as possible, and releases their slots.
 fn remove_cgroups(ended: &Receiver<(Cgroup, Slot)>) {
-    let mut left: Vec<(Cgroup, Slot, Instant)> = Vec::new();
+    let mut pending: Vec<(Cgroup, Slot, Instant)> = Vec::new();
     loop {
-        let next = if left.is_empty() {
+        let next = if pending.is_empty() {
             ended.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
             ended.recv_timeout(REMOVE_PAUSE)
         };
         match next {
-            Ok((group, slot)) => left.push((group, slot, Instant::now() + REMOVE_PATIENCE)),
-            Err(RecvTimeoutError::Disconnected) if left.is_empty() => return,
-            // Nothing waits for cgroups that are still busy, and `recv_timeout` no longer does.
+            Ok((group, slot)) => pending.push((group, slot, Instant::now() + REMOVE_PATIENCE)),
+            Err(RecvTimeoutError::Disconnected) if pending.is_empty() => return,
+            // `recv_timeout` returns at once when the queue is closed, so the pause is made here.
             Err(RecvTimeoutError::Disconnected) => thread::sleep(REMOVE_PAUSE),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        left.retain_mut(|(group, _, until)| !group.remove() && Instant::now() < *until);
+        pending.retain_mut(|(group, _, deadline)| !group.remove() && Instant::now() < *deadline);
     }
 }
 
-/// The numbers that tell live sandboxes apart on the host: cgroup names and user ids.
+/// The numbers of live sandboxes on the host, which cgroup names and user ids are made of.
 #[derive(Debug, Clone)]
 pub(crate) struct Slots {
     state: Arc<Mutex<SlotState>>,
@@ -178,7 +176,7 @@ impl Slots {
         Self { state: Arc::new(Mutex::new(SlotState { used: BTreeSet::new(), last: 0 })), count }
     }
 
-    /// A number that no live sandbox has, and that was not given away a moment ago.
+    /// Returns a number that no live sandbox has. Released numbers are reused as late as possible.
     pub(crate) fn take(&self) -> Option<Slot> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..self.count {
@@ -192,7 +190,7 @@ impl Slots {
     }
 }
 
-/// A number that is given back when the sandbox is gone.
+/// The number of one sandbox, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) number: u32,
@@ -210,22 +208,24 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    /// An init of which we say when it ends, which no real one can be asked to.
+    /// A stand-in for an init, whose exit the test decides.
     fn init() -> (OwnedFd, OwnedFd) {
         rustix::pipe::pipe().unwrap()
     }
 
-    /// Waits until the end of an init is told, and fails where that never is.
-    fn wait_told(gone: oneshot::Receiver<()>) {
+    /// Waits until the exit of an init is reported.
+    fn wait_for_exit(exited: oneshot::Receiver<()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let told = runtime.block_on(async {
-            tokio::time::timeout(Duration::from_secs(60), gone).await.expect("it is not told")
+        let result = runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(60), exited)
+                .await
+                .expect("the exit is not reported")
         });
-        told.unwrap();
+        result.unwrap();
     }
 
-    fn remains(init: OwnedFd, gone: Option<oneshot::Sender<()>>) -> ExitedSandbox {
-        ExitedSandbox { init, cgroup: None, slot: Slots::new(1).take().unwrap(), on_exit: gone }
+    fn exited_sandbox(init: OwnedFd, exited: Option<oneshot::Sender<()>>) -> ExitedSandbox {
+        ExitedSandbox { init, cgroup: None, slot: Slots::new(1).take().unwrap(), on_exit: exited }
     }
 
     #[test]
@@ -234,34 +234,34 @@ mod tests {
         let mut slow = Vec::new();
         for _ in 0..64 {
             let (init, end) = init();
-            let (sender, gone) = oneshot::channel();
-            reaper.reap(remains(init, Some(sender)));
-            slow.push((end, gone));
+            let (sender, exited) = oneshot::channel();
+            reaper.reap(exited_sandbox(init, Some(sender)));
+            slow.push((end, exited));
         }
         let (quick, end) = init();
-        let (sender, gone) = oneshot::channel();
-        reaper.reap(remains(quick, Some(sender)));
+        let (sender, exited) = oneshot::channel();
+        reaper.reap(exited_sandbox(quick, Some(sender)));
         rustix::io::write(&end, b"x").unwrap();
-        wait_told(gone);
-        for (end, mut gone) in slow {
-            assert_eq!(gone.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        wait_for_exit(exited);
+        for (end, mut exited) in slow {
+            assert_eq!(exited.try_recv(), Err(oneshot::error::TryRecvError::Empty));
             rustix::io::write(&end, b"x").unwrap();
-            wait_told(gone);
+            wait_for_exit(exited);
         }
     }
 
     #[test]
-    fn whoever_lets_go_of_it_does_not_wait_and_the_ground_stays_until_the_last_is_gone() {
+    fn dropping_a_reaper_does_not_wait_and_shared_state_stays_until_the_last_exit() {
         let (init, end) = init();
         let shared = Arc::new(());
         let reaper = Reaper::start(&shared).unwrap();
-        reaper.reap(remains(init, None));
+        reaper.reap(exited_sandbox(init, None));
         drop(reaper);
         assert!(Arc::strong_count(&shared) > 1, "a thread still holds the shared state");
         rustix::io::write(&end, b"x").unwrap();
-        let until = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(10);
         while Arc::strong_count(&shared) > 1 {
-            assert!(Instant::now() < until, "the threads do not end");
+            assert!(Instant::now() < deadline, "the threads do not end");
             thread::yield_now();
         }
     }

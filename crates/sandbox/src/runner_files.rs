@@ -1,5 +1,5 @@
-//! Embedded files for the inside of a sandbox: the runner's sources and the native
-//! library of the zygote. They are put into the data directory once per version.
+//! The embedded files of sandboxes: the sources of the runner and the native library of the zygote. They
+//! are written into the data directory once per version.
 
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::{fs, io, process};
 static LIBRARY: &[u8] = include_bytes!(env!("BELLJAR_JAIL_LIBRARY"));
 static CALLS: AtomicU64 = AtomicU64::new(0);
 const LIBRARY_NAME: &str = "libbelljar_jail.so";
-/// Changes when files are laid out differently under the same content.
+/// Increases when the same files are written to other paths.
 const LAYOUT: u32 = 1;
 
 /// Every source file below `runner/`, by its path there.
@@ -19,11 +19,11 @@ static RUNNER_FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/runne
 #[derive(Debug, Clone)]
 pub enum RunnerSource {
     Embedded,
-    /// A directory of the same shape, for tests that need a runner that lies.
+    /// A directory with the same layout, for tests with a modified runner.
     Directory(PathBuf),
 }
 
-/// The files of the inside, on disk: mounted at `/opt/belljar`.
+/// The written files, which sandboxes see at `/opt/belljar`.
 #[derive(Debug, Clone)]
 pub struct RunnerFiles {
     path: PathBuf,

@@ -36,16 +36,16 @@ pub enum ExitCause {
     Done(RunnerOutcome),
     TimeLimit,
     CpuLimit,
-    /// Only without a cgroup, which otherwise does the killing itself.
+    /// Only without a cgroup; with one, the Linux kernel kills the process.
     MemoryLimit,
-    /// Only without a cgroup: more process sessions than [`SESSIONS_MAX`](crate::SESSIONS_MAX).
-    SessionsLimit,
-    /// Only without a cgroup: what its processes use could not be read in time.
+    /// Only without a cgroup: more process sessions than [`PROCESS_SESSIONS_MAX`](crate::PROCESS_SESSIONS_MAX).
+    ProcessSessionsLimit,
+    /// Only without a cgroup: the usage of its processes could not be read in time.
     Unmeasured,
     Stopped,
-    /// The interpreter had ended before it was asked: nothing was run.
+    /// The interpreter had exited before the request: nothing was run.
     NotStarted,
-    /// The interpreter ended, with this wait status if it could be had.
+    /// The interpreter exited, with this wait status if it is known.
     Died {
         status: Option<i32>,
     },
@@ -56,15 +56,14 @@ pub enum ExitCause {
 #[derive(Debug)]
 pub struct ExitReport {
     pub cause: ExitCause,
-    /// The report of the runner although it did not choose the end: the traceback of an
-    /// interrupt.
+    /// The outcome that the runner reported after it was interrupted: the traceback of the interrupt.
     pub interrupt_outcome: Option<RunnerOutcome>,
     /// Whether the interpreter is alive, with its state.
     pub alive: bool,
     pub usage: ResourceUsage,
     pub output_dropped_bytes: u64,
     pub results_dropped: usize,
-    /// Whom the code has tried to reach where there is no way out.
+    /// The hosts that the code has tried to reach without egress.
     pub refused_connections: Vec<NetworkAttempt>,
     /// Processes of this execution that were killed for lack of memory.
     pub oom_kills: u64,
@@ -74,7 +73,7 @@ pub struct ExitReport {
 }
 
 impl ExitReport {
-    /// The value that it has ended with. Its place is left without one.
+    /// Takes the returned value out of the report.
     pub fn take_returned(&mut self) -> Option<ReturnedValue> {
         match &mut self.cause {
             ExitCause::Done(RunnerOutcome::Value(returned)) => Some(std::mem::take(returned)),
@@ -82,7 +81,7 @@ impl ExitReport {
         }
     }
 
-    /// Length of the value that it has ended with, as JSON.
+    /// Length of the returned value, as JSON.
     pub fn returned_bytes(&self) -> usize {
         match &self.cause {
             ExitCause::Done(RunnerOutcome::Value(returned)) => returned.bytes,
@@ -110,11 +109,11 @@ impl ExitReport {
 #[derive(Debug)]
 pub struct Sandbox {
     host: Arc<ZygoteHost>,
-    /// `None` once it was handed to the undertaker.
+    /// `None` once the reaper has it.
     jail: Option<PreparedJail>,
     uid: u32,
     pid: i32,
-    /// A pidfd, which for the runtime is something that becomes readable, as a pipe does.
+    /// A pidfd, registered with the runtime as a pipe, because it becomes readable as one.
     process: pipe::Receiver,
     exit: oneshot::Receiver<i32>,
     channel: ControlChannel,
@@ -123,9 +122,9 @@ pub struct Sandbox {
     meter: UsageMeter,
     limits: Limits,
     cpu_priority: CpuPriority,
-    /// Whether there is another execution after the first.
-    stays: bool,
-    /// Only between executions: during one, the execution itself watches.
+    /// Whether the sandbox is used for more than one execution.
+    is_kept_alive: bool,
+    /// Enforces limits between executions.
     idle_watch: Option<IdleWatch>,
 }
 
@@ -153,24 +152,23 @@ impl Sandbox {
             listing: DirectoryListing::default(),
             meter: UsageMeter::default(),
             limits: allowed,
-            stays: false,
+            is_kept_alive: false,
             idle_watch: None,
         })
     }
 
-    /// Given last, so that whatever fails before leaves the jail with its owner.
+    /// Attaches the jail. This is the last step, so that an earlier error leaves the jail with its owner.
     pub(crate) fn attach_jail(&mut self, jail: PreparedJail) {
         self.jail = Some(jail);
     }
 
-    /// Whether the interpreter is still there.
+    /// Whether the interpreter has not exited.
     pub(crate) fn is_alive(&self) -> bool {
         let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
         matches!(poll(&mut ended, Some(&Timespec::default())), Ok(0)) && !self.host.is_gone()
     }
 
-    /// Reads the runner's message that it is ready, which must say that it is not a copy of its
-    /// siblings.
+    /// Waits for the runner to be ready. It must confirm that it has reseeded its random generators.
     pub(crate) async fn await_ready(&mut self) -> Result<(), SpawnError> {
         match self.channel.receive_frame().await {
             Ok(Some(RunnerEvent::Ready { reseeded })) => {
@@ -183,17 +181,17 @@ impl Sandbox {
         }
     }
 
-    /// The number that the zygote has for the interpreter; unique among the living.
+    /// The pid of the interpreter in the pid namespace of the zygote; unique among live sandboxes.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// A descriptor of the interpreter's process, for those who look at it from outside.
+    /// A pidfd of the interpreter.
     pub fn process(&self) -> impl AsFd {
         &self.process
     }
 
-    /// How many processes and threads are inside, where a cgroup counts them.
+    /// Number of processes and threads in the sandbox, if it has a cgroup.
     pub fn task_count(&self) -> Option<u64> {
         self.jail.as_ref()?.cgroup.as_ref().map(jail::cgroup::Cgroup::task_count)
     }
@@ -203,7 +201,7 @@ impl Sandbox {
         zygote_host::host_pid(&self.process).map_or(0, usage::private_bytes)
     }
 
-    /// Touches everything that a first execution needs.
+    /// Warms up: touches the pages that the first execution needs.
     pub async fn warm_up(&mut self) -> Result<(), SpawnError> {
         self.channel.send(&RunnerRequest::Warm).await?;
         match timeout(zygote_host::SPAWN_TIMEOUT, self.channel.receive_frame()).await {
@@ -212,7 +210,7 @@ impl Sandbox {
         }
     }
 
-    /// Puts the limits of the next execution in force, as far as they can change.
+    /// Sets the limits of the next execution, as far as they can change.
     pub fn set_limits(&mut self, limits: &Limits) -> std::io::Result<()> {
         if self.limits != *limits {
             if let Some(group) = self.jail.as_ref().and_then(|jail| jail.cgroup.as_ref()) {
@@ -223,8 +221,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Changes the share of the CPU that its processes get beside those of other sandboxes. Where
-    /// no cgroup shares it out, and where Linux refuses, nothing changes, and nothing depends on it.
+    /// Changes the CPU priority of its processes relative to other sandboxes. Without a cgroup, or if
+    /// Linux refuses, nothing changes; nothing depends on it.
     pub(crate) fn set_cpu_priority(&mut self, priority: CpuPriority) {
         let group = self.jail.as_ref().and_then(|jail| jail.cgroup.as_ref());
         if self.cpu_priority != priority
@@ -234,27 +232,25 @@ impl Sandbox {
         }
     }
 
-    /// From here on it is there for more than one execution, and what the first leaves running goes on.
-    pub fn stay(&mut self) {
-        self.stays = true;
+    /// Keeps the sandbox for more than one execution; processes that one leaves running continue.
+    pub fn keep_alive(&mut self) {
+        self.is_kept_alive = true;
     }
 
-    /// Runs code to its end, whatever that is, and tells what happens on the way. Unless it [stays],
-    /// the sandbox is killed then; its files can still be read.
-    ///
-    /// [stays]: Self::stay
+    /// Runs code to its end and emits events meanwhile. After that the sandbox is killed, unless it is
+    /// [kept alive](Self::keep_alive); its files can still be read.
     pub async fn run(
         &mut self,
         request: &RunnerRequest<'_>,
         limits: &Limits,
-        stopper: &StopHandle,
+        stop_handle: &StopHandle,
         sink: &mut (dyn FnMut(Event) + Send),
         room: &ValueRoom,
         install: InstallCallback<'_>,
     ) -> ExitReport {
         self.idle_watch = None;
         self.set_cpu_priority(CpuPriority::Short);
-        let mut run = ExecutionMeter::new(limits, stopper, sink, room, self.meter.latest);
+        let mut run = ExecutionMeter::new(limits, stop_handle, sink, room, self.meter.latest);
         let mut installs = InstallTracker::new(install);
         let mut cause = self.exchange(request, &mut run, &mut installs).await;
         if request.is_last() && matches!(cause, ExitCause::Done(_)) {
@@ -277,7 +273,7 @@ impl Sandbox {
                 run.interrupt_outcome.is_some()
             }
             ExitCause::MemoryLimit
-            | ExitCause::SessionsLimit
+            | ExitCause::ProcessSessionsLimit
             | ExitCause::Unmeasured
             | ExitCause::NotStarted
             | ExitCause::Died { .. }
@@ -288,12 +284,12 @@ impl Sandbox {
         } else {
             cause
         };
-        if !alive || (self.stays && self.start_idle_watch().is_err()) {
+        if !alive || (self.is_kept_alive && self.start_idle_watch().is_err()) {
             self.kill();
         }
         let reading = self.final_usage(alive, run.limits).await;
-        if !self.stays {
-            // It gets no more requests, and no one watches the processes that it has left running.
+        if !self.is_kept_alive {
+            // It gets no more requests, and no limits are enforced on processes that are left running.
             self.kill();
         }
         run.exclude_background_usage(&reading);
@@ -322,7 +318,7 @@ impl Sandbox {
         }
     }
 
-    /// Holds the limits of what an execution has left running.
+    /// Enforces the limits on processes that an execution has left running.
     fn start_idle_watch(&mut self) -> std::io::Result<()> {
         let jail = self.jail.as_ref();
         self.idle_watch = jail.map(|jail| IdleWatch::start(jail, self.limits)).transpose()?;
@@ -336,14 +332,14 @@ impl Sandbox {
         }
     }
 
-    /// What was used up to now: as a cgroup counts it, or as it was when last looked at.
+    /// The usage up to now, from the cgroup; without one, the latest reading.
     fn current_usage(&mut self, limits: &Limits) -> UsageReading {
         let now = self.jail.as_ref().and_then(|jail| self.meter.begin_reading(jail, limits));
         now.unwrap_or(self.meter.latest)
     }
 
-    /// What was used at the end of an execution. A sandbox that is being killed is not waited for:
-    /// a cgroup still knows, and of processes the latest reading has to do.
+    /// The usage at the end of an execution. For a sandbox that is being killed no new reading is awaited:
+    /// the cgroup has the usage, and without one the latest reading is used.
     async fn final_usage(&mut self, alive: bool, limits: &Limits) -> UsageReading {
         match &self.jail {
             Some(jail) if alive => self.meter.read_now(jail, limits).await,
@@ -364,42 +360,42 @@ impl Sandbox {
 
     /// Ends the sandbox, and returns when no process of it is left.
     pub async fn end(mut self) {
-        let (sender, gone) = oneshot::channel();
+        let (sender, exited) = oneshot::channel();
         self.reap(Some(sender));
-        self.host.await_end(gone).await;
+        self.host.await_end(exited).await;
     }
 
-    fn reap(&mut self, gone: Option<oneshot::Sender<()>>) {
+    fn reap(&mut self, exited: Option<oneshot::Sender<()>>) {
         self.idle_watch = None;
         if let Some(jail) = self.jail.take() {
-            // The init first: its death takes all of them along, however many there are.
-            self.host.reaper.reap(ExitedSandbox::of(jail, gone));
+            // The init first: all other processes are killed with it.
+            self.host.reaper.reap(ExitedSandbox::of(jail, exited));
             // The largest process starts to end while the init is still being woken.
             let _ = pidfd_send_signal(&self.process, Signal::KILL);
         }
     }
 
-    /// The working directory by itself, for use without the sandbox.
+    /// A handle to the working directory, for use without the sandbox.
     pub fn directory(&self) -> std::io::Result<SandboxDirectory> {
         let jail = self.jail.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
         Ok(SandboxDirectory::new(jail.workspace.try_clone()?, self.uid))
     }
 
-    /// The socket on its own loopback by which code inside can reach the proxy that serves it, once. It does
-    /// not block. Dropped, nothing listens there any more.
+    /// Takes the proxy socket on the loopback of the sandbox, through which code reaches the egress proxy.
+    /// It is non-blocking. When it is dropped, nothing listens there any more.
     pub fn take_proxy_socket(&mut self) -> Option<TcpListener> {
         self.jail.as_mut()?.proxy_socket.take()
     }
 
-    /// The volumes that are held, in the order in which they were asked for.
+    /// The directories of writable volumes, in the order of the request.
     pub fn volume_directories(&self) -> std::io::Result<Vec<SandboxDirectory>> {
         let jail = self.jail.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
         let files = |volume: &OwnedFd| Ok(SandboxDirectory::new(volume.try_clone()?, self.uid));
         jail.volumes.iter().map(files).collect()
     }
 
-    /// Notes files that were put there from outside, as a [`Files::snapshot`] has them: they are not
-    /// what the code made.
+    /// Records files of a [`SandboxDirectory::snapshot`] that were written from outside, so that they do
+    /// not count as changes of the code.
     pub fn ignore_changes<'a>(
         &mut self,
         mut now: DirectoryListing,
@@ -410,7 +406,7 @@ impl Sandbox {
         }
     }
 
-    /// The files that are new or changed in a [`Files::snapshot`] since the last call.
+    /// The files of a [`SandboxDirectory::snapshot`] that are new or changed since the last call.
     pub fn take_changed_files(&mut self, now: &DirectoryListing) -> Vec<String> {
         let changed = now.changed_since(&self.listing).cloned().collect();
         self.listing = now.clone();

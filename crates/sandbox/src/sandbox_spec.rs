@@ -1,4 +1,5 @@
-//! What code sees: the root directory of every sandbox, and which parts of it may be written.
+//! The file system of a sandbox: its root directory, the paths that code may read or write, and the
+//! command line of the zygote.
 
 use jail::{PathAccess, ProcessPolicy, ProgramSpec, RootStep, VolumeContent};
 use std::path::{Path, PathBuf};
@@ -10,8 +11,8 @@ pub struct SandboxSpec {
     pub environment: String,
     /// Directories of the host and where they appear.
     pub binds: Vec<(PathBuf, PathBuf)>,
-    /// The directory of the host that has all volumes, none of which is seen unless a sandbox is
-    /// born with it.
+    /// The directory of the host that has all volumes. A sandbox sees only the volumes that it was
+    /// spawned with.
     pub volumes: Option<PathBuf>,
     pub interpreter: PathBuf,
     /// Environment variables that this Python or its packages need.
@@ -20,7 +21,7 @@ pub struct SandboxSpec {
     pub processes: ProcessPolicy,
     /// Whether code can install more packages.
     pub installs: bool,
-    /// All that code may import besides the standard library; everything if absent.
+    /// The modules that code may import besides the standard library; all if absent.
     pub imports: Option<Vec<String>>,
 }
 
@@ -53,11 +54,11 @@ const WRITABLE_DEVICES: [&str; 4] = ["/dev/null", "/dev/full", "/dev/random", "/
 
 pub(crate) const HOSTNAME: &str = "jar";
 const RUNTIME: &str = "/opt/belljar";
-/// In the root that sandboxes are given, and hidden in each.
+/// The path at which the root of sandboxes has all volumes; hidden in each sandbox.
 const ALL_VOLUMES: &str = "/run/volumes";
 
 /// The steps that build the root, in order.
-pub(crate) fn rootfs_steps(view: &SandboxSpec, runtime: &Path) -> Vec<RootStep> {
+pub(crate) fn rootfs_steps(spec: &SandboxSpec, runtime: &Path) -> Vec<RootStep> {
     let mut steps = Vec::new();
     for path in [
         "/proc",
@@ -82,11 +83,11 @@ pub(crate) fn rootfs_steps(view: &SandboxSpec, runtime: &Path) -> Vec<RootStep> 
     for path in ETC {
         steps.extend(same_as_host(path));
     }
-    for (from, to) in &view.binds {
+    for (from, to) in &spec.binds {
         steps.push(RootStep::Bind { from: from.clone(), to: to.clone() });
     }
     steps.push(RootStep::Bind { from: runtime.into(), to: RUNTIME.into() });
-    if let Some(volumes) = &view.volumes {
+    if let Some(volumes) = &spec.volumes {
         steps.push(RootStep::Bind { from: volumes.clone(), to: ALL_VOLUMES.into() });
     }
     for (path, content) in [
@@ -113,11 +114,11 @@ pub(crate) fn rootfs_steps(view: &SandboxSpec, runtime: &Path) -> Vec<RootStep> 
     steps
 }
 
-pub(crate) fn hidden_paths(view: &SandboxSpec) -> Vec<PathBuf> {
-    view.volumes.iter().map(|_| ALL_VOLUMES.into()).collect()
+pub(crate) fn hidden_paths(spec: &SandboxSpec) -> Vec<PathBuf> {
+    spec.volumes.iter().map(|_| ALL_VOLUMES.into()).collect()
 }
 
-/// A volume by the name of its directory, as it can be shown to a sandbox.
+/// The read-only mount of a volume, by the name of its directory.
 pub fn read_only_volume(name: &str) -> VolumeContent {
     VolumeContent::Shown { from: Path::new(ALL_VOLUMES).join(name) }
 }
@@ -144,7 +145,7 @@ pub(crate) fn landlock_rules(root: &[RootStep]) -> Vec<(PathBuf, PathAccess)> {
         ("/dev".into(), PathAccess::Read),
         ("/usr".into(), PathAccess::Read),
         ("/etc".into(), PathAccess::Read),
-        // One that is shown only is mounted read-only.
+        // A volume that must not be written is mounted read-only.
         (jail::VOLUMES.into(), PathAccess::Write),
     ];
     rules.extend(WRITABLE_DEVICES.map(|path| (path.into(), PathAccess::Device)));
@@ -160,27 +161,27 @@ pub(crate) fn landlock_rules(root: &[RootStep]) -> Vec<(PathBuf, PathAccess)> {
     rules
 }
 
-/// How the zygote is started, with the whole of its environment: nothing of ours is inherited.
-pub(crate) fn zygote_program(view: &SandboxSpec, warm: bool, memory_counted: bool) -> ProgramSpec {
+/// The command line of the zygote with its complete environment: it inherits no variable.
+pub(crate) fn zygote_program(spec: &SandboxSpec, warm: bool, memory_counted: bool) -> ProgramSpec {
     let mut args: Vec<String> =
         ["-I", "-B", "/opt/belljar/runner/zygote.py"].map(Into::into).into();
     args.extend(["--lib", "/opt/belljar/lib/libbelljar_jail.so"].map(Into::into));
     args.extend(["--socket", "3", "--plan", "4"].map(Into::into));
-    args.extend(["--environment".into(), view.environment.clone()]);
-    if view.processes == ProcessPolicy::Deny {
+    args.extend(["--environment".into(), spec.environment.clone()]);
+    if spec.processes == ProcessPolicy::Deny {
         args.push("--no-processes".into());
     }
-    if !view.installs {
+    if !spec.installs {
         args.push("--no-installs".into());
     }
     if !memory_counted {
         args.push("--files-as-shared-memory".into());
     }
-    if let Some(imports) = &view.imports {
+    if let Some(imports) = &spec.imports {
         args.extend(["--imports".into(), imports.join(",")]);
     }
     if warm {
-        for module in &view.preload {
+        for module in &spec.preload {
             args.extend(["--preload".into(), module.clone()]);
         }
         args.push("--warm-up".into());
@@ -203,6 +204,6 @@ pub(crate) fn zygote_program(view: &SandboxSpec, warm: bool, memory_counted: boo
     ];
     let mut env: Vec<(String, String)> =
         env.map(|(name, value)| (name.into(), value.into())).into();
-    env.extend(view.variables.iter().cloned());
-    ProgramSpec { path: view.interpreter.clone(), args, env }
+    env.extend(spec.variables.iter().cloned());
+    ProgramSpec { path: spec.interpreter.clone(), args, env }
 }

@@ -1,5 +1,5 @@
-//! Stopping an execution from elsewhere. A stop that is asked for before the code runs is kept, so
-//! that none is lost on the way.
+//! Cancellation of one execution. A stop that is requested before the code runs is kept, so that none
+//! is lost.
 
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -13,42 +13,41 @@ pub(crate) enum StopRequest {
     Kill,
 }
 
-/// Stops the execution that it is given to.
+/// Stops the execution that has this handle.
 #[derive(Debug, Clone, Default)]
 pub struct StopHandle(Arc<watch::Sender<StopRequest>>);
 
 impl StopHandle {
-    /// Asks the code to end, which keeps the state of the interpreter if it does. Asked again, the
-    /// code is interrupted again.
+    /// Interrupts the code. If it ends, the interpreter keeps its state. Each call interrupts again.
     pub fn stop(&self) {
         self.request(StopRequest::Stop);
     }
 
-    /// Ends the interpreter, whatever it is doing.
+    /// Kills the interpreter.
     pub fn kill(&self) {
         self.request(StopRequest::Kill);
     }
 
-    fn request(&self, wish: StopRequest) {
-        self.0.send_modify(|now| *now = wish.max(*now));
+    fn request(&self, request: StopRequest) {
+        self.0.send_modify(|now| *now = request.max(*now));
     }
 
     pub fn is_requested(&self) -> bool {
         *self.0.borrow() != StopRequest::NotRequested
     }
 
-    /// Returns once either was asked for.
+    /// Returns once a stop or a kill was requested.
     pub async fn requested(&self) {
-        // An error would say that there is no sender any more, and we are one.
-        let _ = self.0.subscribe().wait_for(|wish| *wish != StopRequest::NotRequested).await;
+        // An error would mean that no sender is left, and this handle is one.
+        let _ = self.0.subscribe().wait_for(|request| *request != StopRequest::NotRequested).await;
     }
 
-    /// The receiver sees all stop requests, also one that came before it was created.
+    /// Returns a receiver of all stop requests, also of one that came before it was created.
     pub(crate) fn subscribe(&self) -> watch::Receiver<StopRequest> {
-        let mut wishes = self.0.subscribe();
+        let mut receiver = self.0.subscribe();
         if self.is_requested() {
-            wishes.mark_changed();
+            receiver.mark_changed();
         }
-        wishes
+        receiver
     }
 }

@@ -1,4 +1,4 @@
-//! The time that the supervisor works for one sandbox before it lets other tasks run.
+//! The time slice of one sandbox: how long the supervisor works for it before other tasks run.
 
 use std::time::{Duration, Instant};
 use tokio::task::yield_now;

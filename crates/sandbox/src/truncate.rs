@@ -1,16 +1,16 @@
-//! Texts of a sandbox, cut to what a record can carry. The program inside has cut them already; code
-//! that writes to the channel itself has not.
+//! Truncates texts of a sandbox to the sizes that a record can have. The runner truncates them too; code
+//! that writes to the channel itself does not.
 
-/// The type of an exception; the program inside cuts names at 200 characters.
+/// Maximum size of the type of an exception; the runner truncates names at 200 characters.
 pub(crate) const TYPE_BYTES_MAX: usize = 1024;
-/// A message; the program inside cuts at 16 Ki characters of up to four bytes.
+/// Maximum size of a message; the runner truncates at 16 Ki characters of up to four bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 65 * 1024;
-/// A traceback; the program inside cuts at 64 Ki characters of up to four bytes.
+/// Maximum size of a traceback; the runner truncates at 64 Ki characters of up to four bytes.
 pub(crate) const TRACEBACK_BYTES_MAX: usize = 257 * 1024;
-/// One part of an explanation: a hint, a path in a value, an operand of an `assert`; the program
-/// inside cuts these at 1,000 characters.
+/// Maximum size of one part of an explanation: a hint, a path in a value, an operand of an `assert`; the
+/// runner truncates these at 1,000 characters.
 pub(crate) const PART_BYTES_MAX: usize = 8 * 1024;
-/// Operands that an explained `assert` names; the program inside tells 20.
+/// Maximum operands of an explained `assert`; the runner reports 20.
 pub(crate) const ASSERT_VALUES_MAX: usize = 32;
 
 /// A text of at most so many bytes: its beginning and its end, and between them how much is missing.

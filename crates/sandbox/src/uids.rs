@@ -21,7 +21,7 @@ pub const HOST_UIDS: Range<u32> = FIRST_UID..FIRST_UID + UID_RANGES * UIDS_PER_H
 /// The host ids of the sandboxes of this zygote host.
 #[derive(Debug)]
 pub(crate) enum HostUids {
-    /// The listener holds the range: no two supervisors on a host can have the same.
+    /// The listener claims the range, so that no two supervisors of a host have the same.
     Range {
         first: u32,
         _claim: UnixListener,
@@ -60,7 +60,7 @@ impl HostUids {
         }
     }
 
-    /// How many files a sandbox may have open beside the server.
+    /// Maximum open files of a sandbox beside the server.
     pub(crate) fn open_files_max(&self) -> u64 {
         match self {
             Self::Range { .. } => u64::MAX,

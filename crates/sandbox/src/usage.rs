@@ -1,11 +1,12 @@
-//! Observing a sandbox from outside: CPU time, memory, and the events that explain an end.
+//! Resource usage of a sandbox, observed from outside: CPU time, memory, and the events that explain an
+//! exit.
 //!
-//! With a cgroup the kernel counts and holds the limits itself. Without one, which is what an
-//! ordinary user has, the processes are added up through the jail's `/proc` at every tick, and
-//! the supervisor does the killing. Between executions a slower tick goes on, because processes of
-//! a session may run on.
+//! With a cgroup the Linux kernel counts usage and enforces the limits. Without one, as for an ordinary
+//! user, the supervisor adds up the processes in the `/proc` of the jail at every tick and kills the
+//! sandbox that exceeds a limit. Between executions it does so at a slower tick, because processes of a
+//! session may continue.
 
-mod kept;
+mod kernel_objects;
 mod process_totals;
 mod reading_clock;
 mod sockets;
@@ -14,7 +15,7 @@ mod vfork;
 use crate::reaper;
 use crate::zygote_host::PreparedJail;
 use jail::cgroup::{Cgroup, CgroupUsage};
-pub use process_totals::SESSIONS_MAX;
+pub use process_totals::PROCESS_SESSIONS_MAX;
 use reading_clock::ReadingClock;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -28,16 +29,17 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 use types::Limits;
 
-/// Often enough that a limit is noticed well within a second of being passed.
+/// Interval of readings during an execution: an exceeded limit is noticed within a fraction of a second.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
-/// A reading takes a millisecond, and longer only where code makes it so.
+/// Maximum wait for a reading at the end of an execution. A reading takes a millisecond, unless code
+/// delays it.
 const READING_PATIENCE: Duration = Duration::from_millis(500);
-/// Between executions: rare enough that hundreds of sessions cost little.
+/// Interval of readings between executions: long enough that hundreds of sessions cost little.
 const IDLE_TICK: Duration = Duration::from_millis(250);
-/// How often file locks are counted where a cgroup counts the rest: at a million locks a second, which
-/// is what native code makes, 200 MiB are taken meanwhile.
+/// Interval at which file locks are counted where a cgroup counts the other resources. Native code makes
+/// a million locks per second, which take 200 MiB.
 const LOCKS_TICK: Duration = Duration::from_secs(1);
-/// The init of a jail, which is there as long as the jail is.
+/// The pid of the init of a jail, which exists as long as the jail.
 const INIT: &str = "1";
 
 /// The resource usage of a sandbox so far.
@@ -45,17 +47,17 @@ const INIT: &str = "1";
 pub(crate) struct UsageReading {
     pub(crate) cpu: Duration,
     pub(crate) memory_bytes: u64,
-    /// More memory than the limit, where the kernel does not hold it.
+    /// More memory than the limit, where no cgroup enforces it.
     pub(crate) over_memory: bool,
     /// More process sessions (`setsid`) than a sandbox without a cgroup may have.
-    pub(crate) over_sessions: bool,
+    pub(crate) over_process_sessions: bool,
     /// The processes could not be read within the time that a reading may take.
     pub(crate) unmeasured: bool,
     pub(crate) oom_kills: u64,
     pub(crate) forks_refused: u64,
 }
 
-/// Looks at the cgroup, or at the processes where there is none.
+/// Reads the usage from the cgroup, or without one from the processes.
 fn read_usage(
     group: Option<&Cgroup>,
     proc: &OwnedFd,
@@ -71,7 +73,7 @@ fn read_usage(
                 cpu,
                 memory_bytes,
                 over_memory,
-                over_sessions: false,
+                over_process_sessions: false,
                 unmeasured: false,
                 oom_kills,
                 forks_refused,
@@ -83,13 +85,13 @@ fn read_usage(
 
 /// The readings of one sandbox.
 ///
-/// Files of `/proc` are read on a thread of their own: the kernel makes the reader wait for locks that
-/// processes of the sandbox hold, and many busy ones hold them for seconds. The clock must not wait
-/// with it.
+/// Files of `/proc` are read on a separate thread: the Linux kernel makes the reader wait for locks that
+/// processes of the sandbox hold, and many busy ones hold them for seconds. The time limit must not wait
+/// for the reader.
 #[derive(Debug, Default)]
 pub(crate) struct UsageMeter {
     pub(crate) latest: UsageReading,
-    under_way: Option<UnderWay>,
+    pending: Option<PendingReading>,
     locks: Locks,
 }
 
@@ -119,14 +121,14 @@ impl Locks {
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct PendingReading {
     clock: ReadingClock,
     reading: JoinHandle<UsageReading>,
 }
 
 impl UsageMeter {
-    /// What the cgroup says now. Without one a reading is begun, unless one is under way; one that does
-    /// not come to its end is answered as one that cannot be measured.
+    /// Returns the usage that the cgroup reports. Without a cgroup, starts a reading unless one is
+    /// pending; a pending one that is overdue is reported as `unmeasured`.
     pub(crate) fn begin_reading(
         &mut self,
         jail: &PreparedJail,
@@ -137,7 +139,7 @@ impl UsageMeter {
             self.latest.over_memory |= self.locks.are_too_many(&jail.proc);
             return Some(self.latest);
         }
-        if let Some(UnderWay { clock, reading }) = &self.under_way {
+        if let Some(PendingReading { clock, reading }) = &self.pending {
             let late = !reading.is_finished() && clock.is_overdue();
             return late.then_some(UsageReading { unmeasured: true, ..self.latest });
         }
@@ -146,26 +148,26 @@ impl UsageMeter {
         let clock = ReadingClock::new();
         let reading =
             spawn_blocking(clock.timed(move || read_usage(None, &proc, &workspace, &limits)));
-        self.under_way = Some(UnderWay { clock, reading });
+        self.pending = Some(PendingReading { clock, reading });
         None
     }
 
-    /// The reading that is under way, once it is there.
+    /// Waits for the pending reading; for ever if there is none.
     pub(crate) async fn next_reading(&mut self) -> UsageReading {
-        let Some(UnderWay { reading, .. }) = &mut self.under_way else {
+        let Some(PendingReading { reading, .. }) = &mut self.pending else {
             return std::future::pending().await;
         };
         let reading = reading.await;
-        self.under_way = None;
+        self.pending = None;
         self.latest = reading.unwrap_or(self.latest);
         self.latest
     }
 
-    /// A reading that was begun now, or the latest one if the sandbox does not let it be taken.
+    /// Takes a new reading; the latest one if the sandbox delays it too long.
     pub(crate) async fn read_now(&mut self, jail: &PreparedJail, limits: &Limits) -> UsageReading {
         let reading = async {
-            if self.under_way.is_some() {
-                // Begun too early to know of everything; no sandbox has two threads.
+            if self.pending.is_some() {
+                // It was started too early to include everything, and a sandbox has one reading thread.
                 self.next_reading().await;
             }
             match self.begin_reading(jail, limits) {
@@ -177,7 +179,7 @@ impl UsageMeter {
     }
 }
 
-/// Ends a sandbox that goes over its memory limit while nothing is executed in it, until dropped.
+/// Kills a sandbox that exceeds a limit between two executions, until dropped.
 #[derive(Debug)]
 pub(crate) struct IdleWatch(JoinHandle<()>);
 
@@ -197,7 +199,7 @@ impl IdleWatch {
                             || process_totals::too_many_locks(proc)
                     } else {
                         let reading = process_totals::read_process_totals(proc, workspace, &limits);
-                        reading.over_memory || reading.over_sessions
+                        reading.over_memory || reading.over_process_sessions
                     }
                 };
                 // Off the serving threads: a sandbox with many processes takes a while to read.
@@ -234,8 +236,8 @@ fn sum_kib(text: &str, keys: &[&str]) -> u64 {
     counted.sum()
 }
 
-/// The text of a file of `/proc`. A process names itself with any bytes (`PR_SET_NAME`), and those that
-/// are not UTF-8 are replaced: they must not keep the rest from being read.
+/// The text of a file of `/proc`. A process can have any bytes in its name (`PR_SET_NAME`); those that
+/// are not UTF-8 are replaced, so that the other lines can be read.
 fn read_proc_file(proc: &OwnedFd, path: &str) -> Result<String, Unreadable> {
     let file = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut bytes = Vec::new();
@@ -243,12 +245,12 @@ fn read_proc_file(proc: &OwnedFd, path: &str) -> Result<String, Unreadable> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Why a file of a process that is listed was not read.
+/// Why a file of a listed process was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unreadable {
     /// The process or thread has ended meanwhile.
     Gone,
-    /// The process may be there, with any amount of memory.
+    /// The process may exist, with any amount of memory.
     Unseen,
 }
 
@@ -264,7 +266,7 @@ impl From<io::Error> for Unreadable {
     }
 }
 
-/// Pages of a process that no other process has, and its page tables.
+/// Memory of a process that no other process shares, with its page tables.
 pub(crate) fn private_bytes(pid: i32) -> u64 {
     let file = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
     let pages =

@@ -1,21 +1,20 @@
 //! Reserves memory with the supervisor before a value of the code is parsed.
 //!
-//! A value is text until it is parsed, and a tree takes many times the memory of its text. How much
-//! of that all executions may have together is not known here.
+//! A value is text until it is parsed, and a tree takes many times the memory of its text. The callback
+//! knows how much memory all executions may have together.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Gives the bytes that it is asked for, or says why there are none. What it has given it takes back
-/// by itself.
+/// Reserves so many bytes, or returns why it cannot. The owner of the callback releases them.
 type Take = dyn Fn(u64) -> Result<(), String> + Send + Sync;
 
-/// The memory that the value of one execution may have. By default as much as it needs.
+/// The memory that the value of one execution may take; by default unlimited.
 #[derive(Clone, Default)]
 pub struct ValueRoom(Option<Arc<Take>>);
 
 impl ValueRoom {
-    /// `take` is asked once for each value, on any thread.
+    /// `take` is called once for each value, on any thread.
     pub fn new(take: impl Fn(u64) -> Result<(), String> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(take)))
     }

@@ -1,4 +1,5 @@
-//! A warm Python and its warden, and the births of sandboxes from them.
+//! The host of a zygote: a Python with its modules imported, its warden, and the spawning of sandboxes
+//! from them.
 
 use crate::control::{
     ControlSockets, ControlState, JailWaiter, ReceivedJail, SpawnedProcess, seqpacket_pair,
@@ -40,17 +41,18 @@ pub const WARDEN_ARGUMENT: &str = "__warden";
 
 /// Importing numpy, pandas and matplotlib on a slow, busy machine.
 const ZYGOTE_START_TIMEOUT: Duration = Duration::from_secs(120);
-/// A warden that is told to end does so at once.
+/// Maximum time in which a warden exits whose control socket is closed. It exits at once.
 const END_MAX: Duration = Duration::from_secs(5);
 /// A fork and its isolation take milliseconds; a longer time means that something is stuck.
 pub(crate) const SPAWN_TIMEOUT: Duration = Duration::from_secs(20);
-/// Address space that a process may reserve beyond its memory limit: the libraries' own
-/// mappings and the arenas of allocators.
+/// Address space that a process may reserve beyond its memory limit: the mappings of libraries and
+/// the arenas of allocators.
 const ADDRESS_HEADROOM_BYTES: u64 = 4 * 1024 * 1024 * 1024;
-/// Descriptors that sandboxes of the server's own user leave it. Linux counts those on their way in
-/// messages for each user, and refuses one more to a process with a lower limit than their number: with
-/// all of its own on their way a sandbox would keep the server from making another one. Two messages
-/// of 253, the most that one can hold, may pass the limit of a sandbox at once.
+/// Descriptors that sandboxes with the user id of the server leave to it. Linux counts descriptors in
+/// unread messages for each user, and refuses one more to a process whose limit is lower than their
+/// number: a sandbox with all of its descriptors in messages would keep the server from creating
+/// another sandbox. Two messages of 253 descriptors, the most that one can hold, may exceed the limit
+/// of a sandbox at once.
 pub const DESCRIPTORS_RESERVED: u64 = 512;
 /// The caller that took the last prepared jail is served before more are prepared: on a small
 /// machine the two would compete for a core.
@@ -108,7 +110,7 @@ pub(crate) struct PreparedJail {
     pub(crate) init: OwnedFd,
     pub(crate) workspace: OwnedFd,
     pub(crate) proc: OwnedFd,
-    /// `None` once it is served or closed. Open, it keeps the network namespace alive.
+    /// `None` once the proxy has it or it is closed. Open, it keeps the network namespace alive.
     pub(crate) proxy_socket: Option<TcpListener>,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) slot: Slot,
@@ -131,10 +133,10 @@ impl DiskLimits {
 #[derive(Debug)]
 pub struct ZygoteHost {
     pub(crate) control: Arc<ControlSockets>,
-    /// Pidfds, to end what hangs. The launcher takes all below it along.
+    /// Pidfds, to kill a launcher or a zygote that hangs. Everything below the launcher ends with it.
     launcher: OwnedFd,
     zygote: OwnedFd,
-    /// Dropped with this, by which the launcher is known to be at its end.
+    /// Dropped with the host; `reap_launcher` then expects the exit of the launcher.
     _in_use: oneshot::Sender<Infallible>,
     readers: [AbortHandle; 2],
     jails_ready: usize,
@@ -143,30 +145,30 @@ pub struct ZygoteHost {
     /// The generators that a sandbox must confirm as reseeded before it may serve.
     pub(crate) must_reseed: Vec<&'static str>,
     slots: Slots,
-    /// Let go of before the undertaker, whose threads then have it alone.
+    /// Dropped before the reaper, whose threads then hold it alone.
     shared: Arc<ZygoteHostShared>,
     pub(crate) reaper: Reaper,
 }
 
-/// What the sandboxes of a zygote host need until the last of them is gone.
+/// Resources that the sandboxes of a zygote host need until the last of them has exited.
 #[derive(Debug)]
 struct ZygoteHostShared {
     uids: HostUids,
     cgroups: Option<CgroupParent>,
-    /// Closed after the others: nothing is left then.
+    /// Closed last: no process of the host or its sandboxes is left then.
     terminated: watch::Sender<()>,
 }
 
 static ZYGOTE_HOSTS: AtomicU64 = AtomicU64::new(0);
 
 impl ZygoteHost {
-    /// Starts a warden and a zygote, and waits until sandboxes can be born.
+    /// Starts a warden and a zygote, and waits until sandboxes can be spawned.
     #[boxed::future]
     pub async fn start(config: ZygoteHostConfig) -> Result<Arc<Self>, SpawnError> {
         allow_many_descriptors();
         let uids = HostUids::claim()?;
         let number = ZYGOTE_HOSTS.fetch_add(1, Ordering::Relaxed);
-        // Where there are none, limits and the supervisor's own watch have to do: `doctor` says so.
+        // Without cgroups, rlimits and the watchdog of the supervisor enforce the limits: `doctor` says so.
         let cgroups = CgroupParent::create(number).ok();
         let root = sandbox_spec::rootfs_steps(&config.spec, config.runtime.path());
         let plan = WardenPlan {
@@ -187,44 +189,44 @@ impl ZygoteHost {
             root,
             cgroups: cgroups.as_ref().map(CgroupParent::paths).unwrap_or_default(),
         };
-        let (control, control_theirs) = seqpacket_pair()?;
-        let (spawn, spawn_theirs) = seqpacket_pair()?;
+        let (control, warden_control) = seqpacket_pair()?;
+        let (spawn, warden_spawn) = seqpacket_pair()?;
         let mut warden = Command::new(&config.warden_program)
             .arg(WARDEN_ARGUMENT)
             .env_clear()
-            // Ctrl-C at a terminal is for us to pass on, not for all that runs below us.
+            // Ctrl-C at a terminal goes to the supervisor, which interrupts sandboxes itself.
             .process_group(0)
-            .stdin(Stdio::from(control_theirs))
-            .stdout(Stdio::from(spawn_theirs))
+            .stdin(Stdio::from(warden_control))
+            .stdout(Stdio::from(warden_spawn))
             .stderr(Stdio::piped())
             .spawn()
             .map_err(SpawnError::Warden)?;
         let launcher = pidfd_of(&warden)?;
         message::send(&control, &plan, &[])?;
-        let wires = Arc::new(ControlSockets::new(control, spawn)?);
+        let control = Arc::new(ControlSockets::new(control, spawn)?);
         let mut diagnostics = warden.stderr.take();
-        let ready = timeout(ZYGOTE_START_TIMEOUT, wires.wait_until_ready()).await;
+        let ready = timeout(ZYGOTE_START_TIMEOUT, control.wait_until_ready()).await;
         let zygote = match ready.unwrap_or(Err(SpawnError::ZygoteGone)) {
             Ok(zygote) => zygote,
             Err(error) => {
-                // Without its control socket the warden ends, and with it all that could still speak.
-                drop(wires);
-                let said = timeout(END_MAX, drain_diagnostics(&mut diagnostics)).await;
-                let said = said.unwrap_or_default();
+                // Without its control socket the warden exits, and with it all that could still write.
+                drop(control);
+                let message = timeout(END_MAX, drain_diagnostics(&mut diagnostics)).await;
+                let message = message.unwrap_or_default();
                 let _ = warden.start_kill();
                 let _ = warden.wait().await;
-                let gone = matches!(error, SpawnError::ZygoteGone);
-                return Err(if gone { SpawnError::Zygote(said) } else { error });
+                let is_gone = matches!(error, SpawnError::ZygoteGone);
+                return Err(if is_gone { SpawnError::Zygote(message) } else { error });
             }
         };
-        let ground =
+        let shared =
             Arc::new(ZygoteHostShared { uids, cgroups, terminated: watch::Sender::default() });
-        let undertaker = Reaper::start(&ground)?;
-        let (in_use, let_go) = oneshot::channel();
-        tokio::spawn(reap_launcher(warden, diagnostics, let_go));
+        let reaper = Reaper::start(&shared)?;
+        let (in_use, host_dropped) = oneshot::channel();
+        tokio::spawn(reap_launcher(warden, diagnostics, host_dropped));
         let host = Arc::new(Self {
-            readers: ControlSockets::spawn_readers(&wires),
-            control: wires,
+            readers: ControlSockets::spawn_readers(&control),
+            control,
             launcher,
             zygote,
             _in_use: in_use,
@@ -233,8 +235,8 @@ impl ZygoteHost {
             spawns: AtomicU64::new(0),
             must_reseed: required_reseeds(&config),
             slots: Slots::new(UIDS_PER_HOST - 1),
-            reaper: undertaker,
-            shared: ground,
+            reaper,
+            shared,
         });
         host.refill_jails();
         Ok(host)
@@ -252,8 +254,8 @@ impl ZygoteHost {
     /// Ends when nothing is left of the zygote host and its sandboxes, after the last handle
     /// to one of them was dropped.
     pub(crate) fn terminated(&self) -> impl Future<Output = ()> + use<> {
-        let mut over = self.shared.terminated.subscribe();
-        async move { while over.changed().await.is_ok() {} }
+        let mut terminated = self.shared.terminated.subscribe();
+        async move { while terminated.changed().await.is_ok() {} }
     }
 
     fn state(&self) -> MutexGuard<'_, ControlState> {
@@ -267,7 +269,7 @@ impl ZygoteHost {
         volumes: &[VolumeMount],
     ) -> Result<Sandbox, SpawnError> {
         match timeout(SPAWN_TIMEOUT, self.spawn_without_timeout(limits, volumes)).await {
-            Ok(born) => born,
+            Ok(spawned) => spawned,
             Err(_) => Err(SpawnError::Timeout),
         }
     }
@@ -284,26 +286,26 @@ impl ZygoteHost {
         {
             group.set_limits(&cgroup_limits(limits))?;
         }
-        let (channel, channel_theirs) =
+        let (channel, runner_channel) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .map_err(io::Error::from)?;
         rustix::io::ioctl_fionbio(&channel, true).map_err(io::Error::from)?;
         let owner = self.shared.uids.uid_of(&jail.get()?.slot);
-        let (stdout, stdout_theirs) = output_pipe(owner)?;
-        let (stderr, stderr_theirs) = output_pipe(owner)?;
+        let (stdout, runner_stdout) = output_pipe(owner)?;
+        let (stderr, runner_stderr) = output_pipe(owner)?;
         let descriptors = [
             jail.get()?.init.as_fd(),
-            channel_theirs.as_fd(),
-            stdout_theirs.as_fd(),
-            stderr_theirs.as_fd(),
+            runner_channel.as_fd(),
+            runner_stdout.as_fd(),
+            runner_stderr.as_fd(),
         ];
-        let asked =
+        let reply =
             self.control.with_zygote_watchdog(self.request_spawn(limits, &descriptors)).await;
-        let spawned = match asked {
-            Some(answer) => answer?,
+        let spawned = match reply {
+            Some(result) => result?,
             None => return Err(self.kill_zygote()),
         };
-        drop((channel_theirs, stdout_theirs, stderr_theirs));
+        drop((runner_channel, runner_stdout, runner_stderr));
         self.spawns.fetch_add(1, Ordering::Relaxed);
         let grouped = match &jail.get()?.cgroup {
             Some(group) => host_pid(&spawned.pidfd).and_then(|pid| group.add_process(pid)),
@@ -312,7 +314,7 @@ impl ZygoteHost {
         let streams = [channel, stdout, stderr];
         let mut sandbox = Sandbox::new(Arc::clone(self), owner, spawned, streams, *limits)?;
         sandbox.attach_jail(jail.take()?);
-        // A child that could not be walled has said so and is gone; that comes before its absence.
+        // A child that could not be isolated has reported why and exited; that error comes first.
         sandbox.await_ready().await?;
         grouped?;
         Ok(sandbox)
@@ -325,13 +327,13 @@ impl ZygoteHost {
     ) -> Result<SpawnedProcess, SpawnError> {
         let request = SpawnRequest {
             open_files: limits.open_files.min(self.shared.uids.open_files_max()),
-            // The user id of the sandbox has the init of the jail as well. Where there is a cgroup
-            // it must be the one that refuses, because it also counts what it has refused.
+            // The init of the jail has the same user id. With a cgroup, the cgroup must refuse first,
+            // because it also counts refusals.
             processes: limits.processes + if self.shared.cgroups.is_some() { 2 } else { 1 },
             file_bytes: limits.disk_bytes.max(limits.memory_bytes),
             address_bytes: limits.memory_bytes + ADDRESS_HEADROOM_BYTES,
         };
-        let (sender, answer) = oneshot::channel();
+        let (sender, reply) = oneshot::channel();
         loop {
             {
                 let mut state = self.state();
@@ -350,18 +352,18 @@ impl ZygoteHost {
             }
             self.control.spawn.writable().await?;
         }
-        Ok(answer.await.map_err(|_| SpawnError::ZygoteGone)??)
+        Ok(reply.await.map_err(|_| SpawnError::ZygoteGone)??)
     }
 
-    /// Ends a zygote that does not answer: nothing is born here any more, and what was born lives on.
+    /// Kills a zygote that does not answer. No sandbox is spawned here any more; spawned ones continue.
     fn kill_zygote(&self) -> SpawnError {
         let _ = pidfd_send_signal(&self.zygote, Signal::KILL);
         self.control.mark_zygote_gone();
         SpawnError::ZygoteGone
     }
 
-    /// Waits for something that needs the warden. One that does not answer meanwhile is ended, and all
-    /// its sandboxes with it: no other process can reap those that have exited there.
+    /// Waits for `work`, which needs the warden. A warden that does not answer meanwhile is killed with
+    /// all its sandboxes, because no other process can reap those that have exited.
     async fn with_warden_watchdog<T>(
         &self,
         work: impl Future<Output = T>,
@@ -375,27 +377,27 @@ impl ZygoteHost {
     }
 
     /// Waits for the end of a sandbox of this zygote host, which comes in any case.
-    pub(crate) async fn await_end(&self, mut gone: oneshot::Receiver<()>) {
-        if self.with_warden_watchdog(&mut gone).await.is_err() {
-            // With the launcher everything below it ends, whatever the warden does.
-            let _ = gone.await;
+    pub(crate) async fn await_end(&self, mut exited: oneshot::Receiver<()>) {
+        if self.with_warden_watchdog(&mut exited).await.is_err() {
+            // Everything below the launcher ends with it, whatever the warden does.
+            let _ = exited.await;
         }
     }
 
-    /// A jail for these limits: from the stock, or made now.
+    /// Returns a jail for these limits: a prepared one, or a new one.
     async fn take_jail(
         self: &Arc<Self>,
         limits: &Limits,
         volumes: &[VolumeMount],
     ) -> Result<PreparedJail, SpawnError> {
-        let stocked = {
+        let spare = {
             let mut state = self.state();
             let fits =
                 |jail: &PreparedJail| volumes.is_empty() && jail.disk == DiskLimits::of(limits);
             let matching = state.spare_jails.iter().position(fits);
             matching.map(|index| state.spare_jails.swap_remove(index))
         };
-        match stocked {
+        match spare {
             Some(jail) => {
                 self.refill_jails();
                 Ok(jail)
@@ -417,10 +419,10 @@ impl ZygoteHost {
             let host = Arc::clone(self);
             tokio::spawn(async move {
                 tokio::time::sleep(REFILL_DELAY).await;
-                let made = host.make_jail(DiskLimits::of(&Limits::DEFAULT), &[]).await;
+                let prepared = host.make_jail(DiskLimits::of(&Limits::DEFAULT), &[]).await;
                 let mut state = host.state();
                 state.spare_jails_starting -= 1;
-                if let Ok(jail) = made {
+                if let Ok(jail) = prepared {
                     state.spare_jails.push(jail);
                 }
             });
@@ -441,7 +443,7 @@ impl ZygoteHost {
             disk_inodes: disk.inodes,
             volumes: volumes.to_vec(),
         });
-        let (sender, made) = oneshot::channel();
+        let (sender, reply) = oneshot::channel();
         self.state().pending_jails.insert(number, JailWaiter(sender));
         loop {
             match self.control.send_control(&request) {
@@ -457,15 +459,15 @@ impl ZygoteHost {
         let group = match &self.shared.cgroups {
             Some(parent) => {
                 let group = parent.create_cgroup(&slot.number.to_string())?;
-                // Written now, off the path of a birth, which has to write only what differs.
+                // Written in advance: a spawn then writes only limits that differ.
                 group.set_limits(&cgroup_limits(&Limits::DEFAULT))?;
                 Some(group)
             }
             None => None,
         };
-        let made = self.with_warden_watchdog(made).await?;
-        let newborn = made.map_err(|_| SpawnError::ZygoteGone)??;
-        let ReceivedJail { init, workspace, proc, proxy_socket, volumes } = newborn.take()?;
+        let reply = self.with_warden_watchdog(reply).await?;
+        let unclaimed = reply.map_err(|_| SpawnError::ZygoteGone)??;
+        let ReceivedJail { init, workspace, proc, proxy_socket, volumes } = unclaimed.take()?;
         Ok(PreparedJail {
             init,
             workspace,
@@ -484,21 +486,22 @@ impl Drop for ZygoteHost {
         for listener in &self.readers {
             listener.abort();
         }
-        let stock = std::mem::take(&mut self.state().spare_jails);
-        for jail in stock {
+        let spare_jails = std::mem::take(&mut self.state().spare_jails);
+        for jail in spare_jails {
             self.reaper.reap(ExitedSandbox::of(jail, None));
         }
     }
 }
 
 impl ExitedSandbox {
-    pub(crate) fn of(jail: PreparedJail, gone: Option<oneshot::Sender<()>>) -> Self {
+    pub(crate) fn of(jail: PreparedJail, on_exit: Option<oneshot::Sender<()>>) -> Self {
         let PreparedJail { init, cgroup: group, slot, .. } = jail;
-        Self { init, cgroup: group, slot, on_exit: gone }
+        Self { init, cgroup: group, slot, on_exit }
     }
 }
 
-/// A jail during a birth: buried if the birth fails or is given up.
+/// The jail of a sandbox that is being spawned. Dropping it, after an error or a timeout, hands the
+/// jail to the reaper.
 struct PendingJail<'a> {
     host: &'a ZygoteHost,
     jail: Option<PreparedJail>,
@@ -526,18 +529,18 @@ impl Drop for PendingJail<'_> {
     }
 }
 
-/// A sandbox takes twelve descriptors, and the soft limit of a login shell is a thousand. Once: what
-/// an operator sets later holds.
+/// Raises the soft limit of descriptors to the hard limit: a sandbox takes twelve descriptors, and the
+/// soft limit of a login shell is 1,024. Once, so that a value that an operator sets later stays.
 fn allow_many_descriptors() {
     static ALLOWED: Once = Once::new();
     ALLOWED.call_once(|| {
         let held = getrlimit(Resource::Nofile);
-        // Without it fewer sandboxes fit, and the one too many is told so.
+        // If this fails, fewer sandboxes can start; the next one gets an error.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: held.maximum, ..held });
     });
 }
 
-/// Every generator that the zygote is known to have loaded, and that siblings would share.
+/// The random generators that the zygote has loaded, and that its sandboxes would share.
 fn required_reseeds(config: &ZygoteHostConfig) -> Vec<&'static str> {
     let preloads_numpy = config.spec.preload.iter().any(|module| module == "numpy");
     let mut names = vec!["random", "tempfile"];
@@ -555,15 +558,15 @@ pub(crate) fn cgroup_limits(limits: &Limits) -> CgroupLimits {
     }
 }
 
-/// Reaps the launcher when everything below it has ended. That follows soon on the end of the zygote host,
-/// unless the warden hangs and does not hear of it.
+/// Reaps the launcher when everything below it has exited. It is killed if that takes longer than
+/// [`END_MAX`] after the host was dropped, because the warden hangs.
 async fn reap_launcher(
     mut launcher: Child,
     mut diagnostics: Option<ChildStderr>,
-    let_go: oneshot::Receiver<Infallible>,
+    host_dropped: oneshot::Receiver<Infallible>,
 ) {
     let overdue = async {
-        let _ = let_go.await;
+        let _ = host_dropped.await;
         tokio::time::sleep(END_MAX).await;
     };
     tokio::select! {
@@ -582,14 +585,14 @@ async fn drain_diagnostics(pipe: &mut Option<ChildStderr>) -> String {
     let Some(pipe) = pipe else {
         return String::new();
     };
-    let mut said = Vec::new();
+    let mut bytes = Vec::new();
     let mut buffer = [0; 1024];
     while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-        said.extend_from_slice(&buffer[..count]);
-        let excess = said.len().saturating_sub(DIAGNOSTICS_BYTES_MAX);
-        said.drain(..excess);
+        bytes.extend_from_slice(&buffer[..count]);
+        let excess = bytes.len().saturating_sub(DIAGNOSTICS_BYTES_MAX);
+        bytes.drain(..excess);
     }
-    String::from_utf8_lossy(&said).trim().to_owned()
+    String::from_utf8_lossy(&bytes).trim().to_owned()
 }
 
 /// A pipe that belongs to the sandbox, so that `/dev/stdout` can be opened there.
@@ -600,7 +603,7 @@ fn output_pipe(owner: u32) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((read, write))
 }
 
-/// The number that our own pid namespace has for a process of another.
+/// The pid that a process of another pid namespace has in the pid namespace of the supervisor.
 pub(crate) fn host_pid(pidfd: impl AsFd) -> io::Result<i32> {
     let number = pidfd.as_fd().as_raw_fd();
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"))?;

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// Ten times as many as the largest published skills have.
 pub const FILES_MAX: usize = 1_000;
-/// Enough for fonts, schemas and pictures; more is a data set, which does not belong in a skill.
+/// Maximum size of a skill: enough for fonts, schemas and images; a data set does not belong in a skill.
 pub const TOTAL_BYTES_MAX: u64 = 32 * 1024 * 1024;
 const DEPTH_MAX: usize = 8;
 const RESOLVE_FLAGS: ResolveFlags = ResolveFlags::BENEATH
@@ -105,9 +105,9 @@ impl SkillFolder {
     }
 
     pub(crate) fn list(&self) -> Result<SkillListing, FolderError> {
-        let mut walk = FolderScanner::default();
-        walk.scan_directory(self.root.as_fd(), ".", "", 0)?;
-        Ok(walk.listing)
+        let mut scanner = FolderScanner::default();
+        scanner.scan_directory(self.root.as_fd(), ".", "", 0)?;
+        Ok(scanner.listing)
     }
 }
 
@@ -140,8 +140,12 @@ impl FolderScanner {
             if self.entries > FILES_MAX {
                 return Err(FolderError::TooManyFiles);
             }
-            let shown = entry.file_name().to_string_lossy();
-            let full = if path.is_empty() { shown.to_string() } else { format!("{path}/{shown}") };
+            let display_name = entry.file_name().to_string_lossy();
+            let full = if path.is_empty() {
+                display_name.to_string()
+            } else {
+                format!("{path}/{display_name}")
+            };
             match entry.file_name().to_str() {
                 Ok(name) if !name.contains(char::is_control) => {
                     self.visit_entry(directory.as_fd(), name, full, depth)?;

@@ -13,7 +13,7 @@ pub const SKILL_BYTES_MAX: u64 = 1024 * 1024;
 /// The second is accepted too, since some file systems and authors ignore case.
 const SKILL_FILES: [&str; 2] = ["SKILL.md", "skill.md"];
 
-/// What an agent sees of every skill, to select one.
+/// The summary that an agent sees of every skill, to select one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillSummary {
     pub name: String,

@@ -17,11 +17,11 @@ pub enum ApprovalState {
     Used,
     Denied,
     Expired,
-    /// Can no longer be answered: its subject has changed, or the key that asked was revoked.
+    /// Can no longer be decided: its subject has changed, or the key that requested it was revoked.
     Void,
 }
 
-/// What an answer covers. For code that a caller sends, `session` covers all later code of the
+/// What a decision covers. For code that a caller sends, `session` covers all later code of the
 /// session, and `always` exactly the same code in a fresh sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -103,6 +103,6 @@ pub struct Approval {
     pub decided_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,
-    /// What the answer covers; for a pending approval, the default.
+    /// What the decision covers; for a pending approval, the default.
     pub scope: ApprovalScope,
 }

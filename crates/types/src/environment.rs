@@ -29,7 +29,7 @@ pub struct Environment {
     /// The current step of a build in progress.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub progress: Option<String>,
-    /// Why the last build failed. The previous build still serves.
+    /// Why the last build failed. The previous build stays in use.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<Error>,
     /// The definition, as TOML; not in lists.
@@ -43,7 +43,7 @@ pub struct Environment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EnvironmentOrigin {
-    /// It ships with Belljar.
+    /// The environment ships with Belljar.
     Shipped,
     /// A user has added it.
     Custom,
@@ -52,13 +52,13 @@ pub enum EnvironmentOrigin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EnvironmentStatus {
-    /// It is ready. If a later build has failed, `error` says why.
+    /// The environment is ready. If a later build has failed, `error` says why.
     Ready,
-    /// It is being built; the previous build serves meanwhile.
+    /// The environment is being built; the previous build stays in use meanwhile.
     Building,
     /// The last build has failed, and there is no previous one.
     Failed,
-    /// It is built at its first use.
+    /// The environment is built at its first use.
     Unbuilt,
 }
 

@@ -26,7 +26,7 @@ pub enum ErrorCode {
     ProcessesExceeded,
     ProcessDenied,
     PackageDenied,
-    /// It is allowed, but no suitable version is available.
+    /// The package is allowed, but no suitable version is available.
     PackageUnavailable,
     NetworkDenied,
     ImportDenied,
@@ -57,7 +57,7 @@ pub enum ErrorCode {
     ApprovalInvalid,
     ObjectNotFound,
     NameTaken,
-    /// Its JSON, its code or its schemas have errors.
+    /// The JSON, the code or the schemas of the tool have errors.
     ToolInvalid,
     /// The change would leave an object without an owner.
     OwnerNeeded,
@@ -79,7 +79,7 @@ pub enum ErrorCode {
     /// Records cannot be written at the moment.
     DatabaseUnavailable,
     SecretMissing,
-    /// Its API key is missing, or it does not respond.
+    /// The API key of the provider is missing, or it does not respond.
     ModelUnavailable,
     /// A model run has exhausted its budget before it finished.
     BudgetExhausted,

@@ -16,7 +16,7 @@ const OUTPUT_CHUNK_BYTES: usize = 8 * 1024;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// It is queued, or it has started.
+    /// The execution is queued or has started.
     Status {
         status: ExecutionStatus,
     },

@@ -152,7 +152,8 @@ pub struct Warning {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Execution {
     pub id: ExecutionId,
-    /// Absent until there is one, like every field below that only a run has.
+    /// Id of the session or sandbox. Absent until the execution has started, like `generation`,
+    /// `started_at` and the results.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sandbox_id: Option<SandboxId>,
     /// Increases when the session's state was lost.
@@ -215,7 +216,8 @@ pub struct Execution {
     pub started_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended_at: Option<DateTime<Utc>>,
-    /// The two long fields come last, so that a server can write the rest and then these in pieces.
+    // The two long fields come last, so that a server can write the others first and then these in parts.
+    /// Displayed results, in order.
     pub results: Vec<DisplayData>,
     pub output: Vec<OutputChunk>,
 }

@@ -29,7 +29,7 @@ pub struct Function {
     /// The current step of a deployment in progress.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub progress: Option<String>,
-    /// Why the last deployment failed. The previous deployment still serves.
+    /// Why the last deployment failed. The previous deployment stays in use.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<Error>,
     pub created_at: DateTime<Utc>,
@@ -39,7 +39,7 @@ pub struct Function {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FunctionStatus {
-    /// Its environment is being built; the previous deployment serves meanwhile.
+    /// The environment is being built; the previous deployment stays in use meanwhile.
     Deploying,
     Ready,
     /// The last deployment has failed.
@@ -62,8 +62,7 @@ pub struct Deployment {
     /// The integrations through which its code can reach the network.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub integrations: Vec<String>,
-    /// The principal who deployed or confirmed it. Its code uses nothing that its author may not
-    /// use.
+    /// The principal who deployed or confirmed it. The code can use only what its author may use.
     pub author: PrincipalId,
     pub deployed_at: DateTime<Utc>,
 }

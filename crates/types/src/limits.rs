@@ -243,17 +243,17 @@ impl LimitsRequest {
         let mut most = caps.0;
         let mut limits = Limits::DEFAULT.capped_by(&most);
         for limit in Limit::ALL {
-            let Some(asked) = self.get(limit) else {
+            let Some(requested) = self.get(limit) else {
                 continue;
             };
             let (least, most) = (limit.min_value(), *limit.value_mut(&mut most));
-            if asked < least {
-                return Err(LimitError::TooLow { limit, asked, least });
+            if requested < least {
+                return Err(LimitError::TooLow { limit, requested, least });
             }
-            if asked > most {
-                return Err(LimitError::OverCap { limit, asked, most });
+            if requested > most {
+                return Err(LimitError::OverCap { limit, requested, most });
             }
-            *limit.value_mut(&mut limits) = asked;
+            *limit.value_mut(&mut limits) = requested;
         }
         if let (Some(wall), None) = (self.wall_ms, self.cpu_ms) {
             let all_of_it = wall.saturating_mul(limits.cpu_percent.div_ceil(100));
@@ -315,11 +315,11 @@ impl OperatorCaps {
     }
 
     /// These caps, lowered to the requested values.
-    pub fn lowered_by(&self, asked: &LimitsRequest) -> Self {
+    pub fn lowered_by(&self, requested: &LimitsRequest) -> Self {
         let mut caps = *self;
         for limit in Limit::ALL {
             let cap = limit.value_mut(&mut caps.0);
-            *cap = asked.get(limit).map_or(*cap, |asked| asked.min(*cap));
+            *cap = requested.get(limit).map_or(*cap, |requested| requested.min(*cap));
         }
         caps
     }
@@ -327,10 +327,10 @@ impl OperatorCaps {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    #[error("limit {limit} is {asked}; it must be at least {least}")]
-    TooLow { limit: Limit, asked: u64, least: u64 },
-    #[error("limit {limit} is {asked}; the operator allows at most {most}")]
-    OverCap { limit: Limit, asked: u64, most: u64 },
+    #[error("limit {limit} is {requested}; it must be at least {least}")]
+    TooLow { limit: Limit, requested: u64, least: u64 },
+    #[error("limit {limit} is {requested}; the operator allows at most {most}")]
+    OverCap { limit: Limit, requested: u64, most: u64 },
 }
 
 impl LimitError {
@@ -351,16 +351,16 @@ mod tests {
         let caps = OperatorCaps(OperatorCaps::HIGHEST);
         for limit in Limit::ALL {
             let mut most = caps.0;
-            let asked = |value: u64| {
+            let requested = |value: u64| {
                 let mut request = serde_json::Map::new();
                 request.insert(limit.name().into(), value.into());
                 let request: LimitsRequest = serde_json::from_value(request.into()).unwrap();
                 request.resolve(&caps)
             };
-            assert!(matches!(asked(0), Err(LimitError::TooLow { .. })), "{limit}");
+            assert!(matches!(requested(0), Err(LimitError::TooLow { .. })), "{limit}");
             let cap = *limit.value_mut(&mut most);
-            assert!(matches!(asked(cap + 1), Err(LimitError::OverCap { .. })), "{limit}");
-            assert_eq!(*limit.value_mut(&mut asked(cap).unwrap()), cap);
+            assert!(matches!(requested(cap + 1), Err(LimitError::OverCap { .. })), "{limit}");
+            assert_eq!(*limit.value_mut(&mut requested(cap).unwrap()), cap);
         }
     }
 
@@ -397,12 +397,12 @@ mod tests {
     #[test]
     fn a_workspace_can_have_lower_caps_and_no_higher_ones() {
         let caps = OperatorCaps::for_machine(2, 2048 * MIB);
-        let asked = LimitsRequest {
+        let requested = LimitsRequest {
             memory_bytes: Some(256 * MIB),
             cpu_percent: Some(9_000),
             ..LimitsRequest::default()
         };
-        let OperatorCaps(lowered) = caps.lowered_by(&asked);
+        let OperatorCaps(lowered) = caps.lowered_by(&requested);
         assert_eq!(lowered, Limits { memory_bytes: 256 * MIB, ..caps.0 });
     }
 }

@@ -463,13 +463,13 @@ mod tests {
 
     #[test]
     fn t128_an_object_is_split_where_serde_json_reads_one_and_into_the_same_values() {
-        let (mut accepted, mut refused, mut compared) = (0, 0, 0);
+        let (mut accepted, mut rejected, mut compared) = (0, 0, 0);
         for seed in 1..=20_000 {
             let text = Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed)).document();
             let read = serde_json::from_str::<BTreeMap<String, IgnoredAny>>(&text);
             let Ok(split) = members(&text) else {
                 assert!(read.is_err(), "seed {seed}: {text}");
-                refused += 1;
+                rejected += 1;
                 continue;
             };
             assert!(read.is_ok(), "seed {seed}: {text}");
@@ -483,8 +483,8 @@ mod tests {
             compared += 1;
         }
         assert!(
-            accepted > 5_000 && refused > 5_000 && compared > 2_000,
-            "{accepted} {refused} {compared}"
+            accepted > 5_000 && rejected > 5_000 && compared > 2_000,
+            "{accepted} {rejected} {compared}"
         );
     }
 }

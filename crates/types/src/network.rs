@@ -63,7 +63,7 @@ pub struct Integration {
     pub id: IntegrationId,
     pub name: String,
     pub owner: PrincipalId,
-    /// The names of network rules. The built-in `internet` has none, and opens every public host on
+    /// The names of network rules. The built-in `internet` has no rules and allows every public host on
     /// ports 80 and 443.
     pub allowed_network_rules: Vec<String>,
     pub allowed_secrets: AllowedSecrets,
@@ -81,7 +81,7 @@ pub struct NetworkAttempt {
     pub t: u64,
     pub host: String,
     pub port: u16,
-    /// What allowed it: an integration, or `secret:` and the name of a secret.
+    /// The source of the permission: an integration, or `secret:` and the name of a secret.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub integration: Option<String>,
     pub allowed: bool,

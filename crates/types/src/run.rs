@@ -17,7 +17,7 @@ pub struct Round {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub execution_id: Option<ExecutionId>,
     pub status: ExecutionStatus,
-    /// As the model saw it: the beginning and the end of long output.
+    /// The output as the model saw it: the beginning and the end of long output.
     pub stdout: String,
     pub stderr: String,
     /// The type and the message of the error.

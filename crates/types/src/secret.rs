@@ -15,14 +15,14 @@ pub const SECRETS_PER_SANDBOX_MAX: usize = 256;
 /// Their maximum bytes in total, twice the longest possible value.
 pub const SECRET_BYTES_PER_SANDBOX_MAX: usize = 128 * 1024;
 
-/// Whose code may use a secret.
+/// The scope of a secret: whose code may use it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SecretScope {
     /// All code that runs as a principal with USAGE on it.
     #[default]
     Workspace,
-    /// Only code that its owner runs.
+    /// The secret is for code that its owner runs.
     Caller,
 }
 
@@ -151,7 +151,7 @@ pub struct Secret {
     pub inject: SecretInjection,
     /// Whether code can read the value, which is then redacted from its output.
     pub exposed: bool,
-    /// How often its value was set.
+    /// Number of times that the value was set.
     pub version: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub comment: Option<String>,
@@ -177,6 +177,6 @@ pub struct SealContext {
     pub holder: Uuid,
     pub name: String,
     pub version: u64,
-    /// Where it may be sent: a variable, or a host and a header.
+    /// The destination of the value: a variable, or a host and a header.
     pub destination: String,
 }

@@ -14,7 +14,7 @@ pub enum SessionStatus {
     Closed,
     /// Closed because it expired.
     Expired,
-    /// Its interpreter ended with the server; a reset starts another.
+    /// The interpreter ended with the server; a reset starts another.
     Lost,
 }
 

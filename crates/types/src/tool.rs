@@ -41,8 +41,8 @@ pub struct Tool {
     pub id: ToolId,
     pub name: String,
     pub owner: PrincipalId,
-    /// The principal who wrote or confirmed the current code. Code of a tool uses nothing that its
-    /// author may not use.
+    /// The principal who wrote or confirmed the current code. The code can use only what its author
+    /// may use.
     pub author: PrincipalId,
     pub description: String,
     /// The fields of the definition that have no field here, as its author wrote them:
@@ -96,8 +96,8 @@ pub struct Agent {
     pub id: AgentId,
     pub name: String,
     pub owner: PrincipalId,
-    /// The principal who wrote or confirmed the current specification. Code of an agent uses
-    /// nothing that its author may not use.
+    /// The principal who wrote or confirmed the current specification. The code can use only what its
+    /// author may use.
     pub author: PrincipalId,
     /// The original text, byte for byte.
     pub specification: String,

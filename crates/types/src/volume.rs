@@ -17,7 +17,7 @@ pub enum VolumeAccess {
 pub struct VolumeGrant {
     pub name: String,
     pub access: VolumeAccess,
-    /// Its path inside the sandbox.
+    /// The path of the volume inside the sandbox.
     pub path: String,
 }
 

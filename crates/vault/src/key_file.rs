@@ -49,16 +49,16 @@ impl KeyFile {
     /// Loads the key that everything is sealed with, or creates one if nothing is sealed. Completes
     /// or discards an interrupted rotation.
     pub(crate) fn load(&self, in_use: &BTreeSet<SealingKeyId>) -> Result<SealingKey, KeyFileError> {
-        let fits = |key: &SealingKey| in_use.iter().all(|id| *id == key.id());
+        let opens_all = |key: &SealingKey| in_use.iter().all(|id| *id == key.id());
         let (current, next) = (read_key(&self.path)?, read_key(&self.next())?);
         let found = current.is_some();
-        if let Some(current) = current.filter(&fits) {
+        if let Some(current) = current.filter(&opens_all) {
             if next.is_some() {
                 fs::remove_file(self.next()).map_err(io_error(&self.next()))?;
             }
             return Ok(current);
         }
-        if let Some(next) = next.filter(|key| !in_use.is_empty() && fits(key)) {
+        if let Some(next) = next.filter(|key| !in_use.is_empty() && opens_all(key)) {
             self.promote_next()?;
             return Ok(next);
         }

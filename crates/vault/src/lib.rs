@@ -1,4 +1,4 @@
-//! Seals and opens values with the key of this host.
+//! Encrypts (seals) and decrypts (opens) values with the master key of this host.
 //!
 //! Each value has its own data key, which the master key wraps. Both are bound to the
 //! [`types::SealContext`] of the value, so that nothing sealed for one context can be opened in

@@ -27,8 +27,8 @@ pub enum VaultError {
     #[error(transparent)]
     File(#[from] KeyFileError),
     #[error(
-        "the given master key is not the one that the stored secrets are encrypted with; give the \
-         original, or both separated by a comma, the new one first"
+        "BELLJAR_SECRETS_KEY is not the key that the stored secrets are encrypted with; set the \
+         original key, or NEW,OLD"
     )]
     WrongKey,
 }
@@ -38,8 +38,7 @@ pub enum RotationError {
     #[error(transparent)]
     File(#[from] KeyFileError),
     #[error(
-        "the keys cannot be rotated: the server was given only one; give the new key and the old \
-         one, separated by a comma"
+        "cannot rotate: BELLJAR_SECRETS_KEY has only one key; set NEW,OLD and restart the server"
     )]
     OneKey,
 }
@@ -55,11 +54,11 @@ impl Vault {
     /// Opens the vault with the given keys, or with the key file. `in_use` are the keys of all
     /// sealed values.
     pub fn open_with(
-        given: Option<Keyring>,
+        keyring: Option<Keyring>,
         directory: &Path,
         in_use: &BTreeSet<SealingKeyId>,
     ) -> Result<Self, VaultError> {
-        match given {
+        match keyring {
             Some(ring) if ring.covers(in_use) => Ok(Self { source: KeySource::Provided, ring }),
             Some(_) => Err(VaultError::WrongKey),
             None => {

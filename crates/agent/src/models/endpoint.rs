@@ -57,7 +57,7 @@ struct Vendor {
     /// Variables for the key; the first that is set counts.
     keys: &'static [&'static str],
     address: &'static str,
-    home: &'static str,
+    default_url: &'static str,
     /// Path that the provider's own clients append to a URL without it.
     version: Option<&'static str>,
 }
@@ -68,7 +68,7 @@ const VENDORS: [Vendor; 4] = [
         api: ProviderApi::ChatCompletions,
         keys: &["OPENAI_API_KEY"],
         address: "OPENAI_BASE_URL",
-        home: "https://api.openai.com/v1",
+        default_url: "https://api.openai.com/v1",
         version: None,
     },
     Vendor {
@@ -76,7 +76,7 @@ const VENDORS: [Vendor; 4] = [
         api: ProviderApi::Responses,
         keys: &["OPENAI_API_KEY"],
         address: "OPENAI_BASE_URL",
-        home: "https://api.openai.com/v1",
+        default_url: "https://api.openai.com/v1",
         version: None,
     },
     Vendor {
@@ -84,7 +84,7 @@ const VENDORS: [Vendor; 4] = [
         api: ProviderApi::Anthropic,
         keys: &["ANTHROPIC_API_KEY"],
         address: "ANTHROPIC_BASE_URL",
-        home: "https://api.anthropic.com",
+        default_url: "https://api.anthropic.com",
         version: Some("v1"),
     },
     Vendor {
@@ -92,7 +92,7 @@ const VENDORS: [Vendor; 4] = [
         api: ProviderApi::Gemini,
         keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
         address: "GEMINI_BASE_URL",
-        home: "https://generativelanguage.googleapis.com",
+        default_url: "https://generativelanguage.googleapis.com",
         version: Some("v1beta"),
     },
 ];
@@ -168,7 +168,7 @@ impl Vendor {
         let Some(key) = named.map(|name| read_key(variables, name)).transpose()?.flatten() else {
             return Ok(ProviderEntry::MissingVariable(self.keys[0]));
         };
-        let address = non_empty_variable(variables, self.address).unwrap_or(self.home);
+        let address = non_empty_variable(variables, self.address).unwrap_or(self.default_url);
         Ok(ProviderEntry::Ready(Endpoint {
             provider: self.name.to_owned(),
             api: self.api,
@@ -213,14 +213,14 @@ fn with_port(host: &str) -> String {
 }
 
 fn base_url(name: &str, address: &str, version: Option<&str>) -> Result<Url, ModelsError> {
-    let refused =
+    let invalid =
         |reason: &str| ModelsError::Address { name: name.to_owned(), reason: reason.to_owned() };
-    let mut url = Url::parse(address).map_err(|error| refused(&error.to_string()))?;
+    let mut url = Url::parse(address).map_err(|error| invalid(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(refused("its scheme is not http or https"));
+        return Err(invalid("its scheme is not http or https"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(refused("pass a key in its own variable"));
+        return Err(invalid("pass a key in its own variable"));
     }
     let mut path = url.path().trim_end_matches('/').to_owned();
     let last = path.rsplit('/').next().unwrap_or_default();

@@ -25,13 +25,13 @@ impl ChatFrameSink for FrameObserver {
         if before + frame.data.len() > WIRE_BYTES_MAX {
             self.limit_exceeded.notify_one();
         }
-        let telling = ["refusal", "blockReason", "content_filter"];
-        if telling.iter().any(|word| frame.data.contains(word))
+        let markers = ["refusal", "blockReason", "content_filter"];
+        if markers.iter().any(|marker| frame.data.contains(marker))
             && let Some(event) = frame.json()
-            && let Some(words) = refusal(&event)
+            && let Some(text) = refusal(&event)
         {
             let mut refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
-            refusal.get_or_insert_default().push_str(words);
+            refusal.get_or_insert_default().push_str(text);
         }
     }
 }
@@ -44,8 +44,8 @@ fn refusal(event: &Value) -> Option<&str> {
     if event.pointer("/response/incomplete_details/reason") == Some(&json!("content_filter")) {
         return Some("");
     }
-    let words = ["/choices/0/delta/refusal", "/promptFeedback/blockReason"];
-    words.iter().find_map(|path| event.pointer(path)?.as_str())
+    let paths = ["/choices/0/delta/refusal", "/promptFeedback/blockReason"];
+    paths.iter().find_map(|path| event.pointer(path)?.as_str())
 }
 
 impl FrameObserver {

@@ -57,20 +57,20 @@ impl Default for ProviderRetryPolicy {
 
 impl ProviderRetryPolicy {
     /// The delay after this many attempts, or `None` if another one is useless.
-    fn retry_delay_after(&self, tries: u32, again: RetryAdvice) -> Option<Duration> {
-        if tries >= self.attempts_max {
+    fn retry_delay_after(&self, attempts: u32, again: RetryAdvice) -> Option<Duration> {
+        if attempts >= self.attempts_max {
             return None;
         }
         let pause = self
             .retry_delay
-            .saturating_mul(2u32.saturating_pow(tries - 1))
+            .saturating_mul(2u32.saturating_pow(attempts - 1))
             .min(self.retry_delay_max);
         let pause = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
         match again {
             RetryAdvice::Never => None,
             RetryAdvice::Soon => Some(pause),
-            RetryAdvice::After(asked) if asked > self.retry_delay_max => None,
-            RetryAdvice::After(asked) => Some(asked.max(pause)),
+            RetryAdvice::After(requested) if requested > self.retry_delay_max => None,
+            RetryAdvice::After(requested) => Some(requested.max(pause)),
         }
     }
 }
@@ -100,14 +100,14 @@ impl ProviderModel {
         endpoint: &Endpoint,
         model: &str,
         client: genai::Client,
-        patience: ProviderRetryPolicy,
+        retry_policy: ProviderRetryPolicy,
     ) -> Self {
         Self {
             name: format!("{}/{model}", endpoint.provider),
             target: service_target(endpoint, model),
             endpoint: endpoint.clone(),
             client,
-            retry_policy: patience,
+            retry_policy,
         }
     }
 
@@ -121,19 +121,19 @@ impl ProviderModel {
             has_sent.store(true, Ordering::Relaxed);
             on_text(piece);
         };
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let failure = match self.attempt(ask, &on_text).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            let pause = self.retry_policy.retry_delay_after(tries, failure.retry);
+            let pause = self.retry_policy.retry_delay_after(attempts, failure.retry);
             let Some(pause) = pause.filter(|_| !has_sent.load(Ordering::Relaxed)) else {
                 return Err(failure.error);
             };
-            tracing::info!(model = self.name, tries, ?pause, "retrying the model request");
+            tracing::info!(model = self.name, attempts, ?pause, "retrying the model request");
             sleep(pause).await;
-            tries += 1;
+            attempts += 1;
         }
     }
 
@@ -142,9 +142,9 @@ impl ProviderModel {
         ask: &ModelRequest,
         on_text: TextListener<'_>,
     ) -> Result<ModelResponse, ProviderError> {
-        let wiretap = Arc::new(FrameObserver::default());
-        let options =
-            request::chat_options(ask, self.endpoint.api).with_raw_frame_sink_arc(wiretap.clone());
+        let frame_observer = Arc::new(FrameObserver::default());
+        let options = request::chat_options(ask, self.endpoint.api)
+            .with_raw_frame_sink_arc(frame_observer.clone());
         let stream = self
             .client
             .exec_chat_stream(self.target.clone(), request::chat_request(ask), Some(&options))
@@ -152,21 +152,21 @@ impl ProviderModel {
             .await
             .map_err(|error| ProviderError::from_genai(&error, &self.endpoint))?
             .stream;
-        let hearing = ResponseReader {
+        let reader = ResponseReader {
             endpoint: &self.endpoint,
             retry_policy: self.retry_policy,
-            frame_observer: &wiretap,
+            frame_observer: &frame_observer,
             stream,
         };
-        timeout(self.retry_policy.response_timeout, hearing.read(ask, on_text))
-            .await
-            .unwrap_or_else(|_| {
+        timeout(self.retry_policy.response_timeout, reader.read(ask, on_text)).await.unwrap_or_else(
+            |_| {
                 let reason = format!(
                     "no end of the response after {} seconds",
                     self.retry_policy.response_timeout.as_secs()
                 );
                 Err(ProviderError::unreadable(&self.endpoint, &reason, RetryAdvice::Never))
-            })
+            },
+        )
     }
 }
 
@@ -210,25 +210,28 @@ mod tests {
 
     #[test]
     fn pauses_grow_are_spread_and_end() {
-        let patience = ProviderRetryPolicy::default();
-        let pause = |tries| patience.retry_delay_after(tries, RetryAdvice::Soon).unwrap();
+        let retry_policy = ProviderRetryPolicy::default();
+        let pause = |attempts| retry_policy.retry_delay_after(attempts, RetryAdvice::Soon).unwrap();
         for _ in 0..100 {
             assert!((250..=500).contains(&pause(1).as_millis()));
             assert!((1_000..=2_000).contains(&pause(3).as_millis()));
         }
         assert!((0..20).any(|_| pause(1) != pause(1)));
-        assert_eq!(patience.retry_delay_after(patience.attempts_max, RetryAdvice::Soon), None);
-        assert_eq!(patience.retry_delay_after(1, RetryAdvice::Never), None);
+        assert_eq!(
+            retry_policy.retry_delay_after(retry_policy.attempts_max, RetryAdvice::Soon),
+            None
+        );
+        assert_eq!(retry_policy.retry_delay_after(1, RetryAdvice::Never), None);
     }
 
     #[test]
     fn a_provider_is_left_alone_for_as_long_as_it_asks_within_reason() {
-        let patience = ProviderRetryPolicy::default();
-        let asked = |seconds| {
-            patience.retry_delay_after(1, RetryAdvice::After(Duration::from_secs(seconds)))
+        let retry_policy = ProviderRetryPolicy::default();
+        let requested = |seconds| {
+            retry_policy.retry_delay_after(1, RetryAdvice::After(Duration::from_secs(seconds)))
         };
-        assert_eq!(asked(7), Some(Duration::from_secs(7)));
-        assert_eq!(asked(31), None);
-        assert!(asked(0).unwrap() >= Duration::from_millis(250));
+        assert_eq!(requested(7), Some(Duration::from_secs(7)));
+        assert_eq!(requested(31), None);
+        assert!(requested(0).unwrap() >= Duration::from_millis(250));
     }
 }

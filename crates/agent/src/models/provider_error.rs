@@ -8,7 +8,7 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Enough for an error message; some providers respond with a whole HTML page.
+/// Maximum length of a kept message: enough for an error; some providers respond with a whole HTML page.
 const MESSAGE_CHARS_MAX: usize = 500;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl ProviderError {
 
     pub(super) fn unreachable(endpoint: &Endpoint, reason: &str, again: RetryAdvice) -> Self {
         let (provider, reason) = (endpoint.provider.clone(), sanitized_message(endpoint, reason));
-        Self { error: ModelError::Unreachable { provider, reason }, retry: again }
+        Self { error: ModelError::Unavailable { provider, reason }, retry: again }
     }
 
     fn busy(endpoint: &Endpoint, text: &str, again: RetryAdvice) -> Self {
@@ -77,11 +77,9 @@ impl ProviderError {
             if is_quota_exhausted(&body) { RetryAdvice::Never } else { retry_after(headers) };
         match status.as_u16() {
             429 | 503 | 529 => Self::busy(endpoint, &text, again),
-            408 | 500..=599 => Self::unreachable(
-                endpoint,
-                &format!("it failed with status {status}: {text}"),
-                again,
-            ),
+            408 | 500..=599 => {
+                Self::unreachable(endpoint, &format!("HTTP status {status}: {text}"), again)
+            }
             status => Self {
                 error: ModelError::Rejected {
                     provider: endpoint.provider.clone(),
@@ -122,7 +120,7 @@ impl ProviderError {
         } else if kind.contains("overloaded") || kind.contains("rate_limit") {
             Self::busy(endpoint, &text, RetryAdvice::Soon)
         } else if kind.contains("server_error") || kind == "api_error" {
-            Self::unreachable(endpoint, &format!("it failed: {text}"), RetryAdvice::Soon)
+            Self::unreachable(endpoint, &text, RetryAdvice::Soon)
         } else {
             Self::unreadable(endpoint, &text, RetryAdvice::Never)
         }
@@ -178,23 +176,28 @@ mod tests {
     use reqwest::header::HeaderValue;
     use serde_json::json;
 
-    fn asked(name: &'static str, value: &str) -> RetryAdvice {
+    fn retry_advice(name: &'static str, value: &str) -> RetryAdvice {
         let value = HeaderValue::from_str(value).unwrap();
         retry_after(&HeaderMap::from_iter([(name.parse().unwrap(), value)]))
     }
 
     #[test]
     fn the_time_that_a_provider_asks_for_is_read_in_every_form() {
-        assert_eq!(asked("retry-after", "3"), RetryAdvice::After(Duration::from_secs(3)));
-        assert_eq!(asked("retry-after-ms", "250"), RetryAdvice::After(Duration::from_millis(250)));
-        assert_eq!(asked("retry-after", "later"), RetryAdvice::Soon);
-        assert_eq!(asked("retry-after", "-1"), RetryAdvice::Soon);
-        assert_eq!(asked("retry-after", "1e400"), RetryAdvice::Soon);
+        assert_eq!(retry_advice("retry-after", "3"), RetryAdvice::After(Duration::from_secs(3)));
+        assert_eq!(
+            retry_advice("retry-after-ms", "250"),
+            RetryAdvice::After(Duration::from_millis(250))
+        );
+        assert_eq!(retry_advice("retry-after", "later"), RetryAdvice::Soon);
+        assert_eq!(retry_advice("retry-after", "-1"), RetryAdvice::Soon);
+        assert_eq!(retry_advice("retry-after", "1e400"), RetryAdvice::Soon);
         let date = (Utc::now() + Duration::from_secs(60)).to_rfc2822();
-        let RetryAdvice::After(until) = asked("retry-after", &date) else { panic!("{date}") };
+        let RetryAdvice::After(until) = retry_advice("retry-after", &date) else {
+            panic!("{date}")
+        };
         assert!((58..=60).contains(&until.as_secs()), "{until:?}");
         assert_eq!(
-            asked("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            retry_advice("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
             RetryAdvice::After(Duration::ZERO)
         );
     }

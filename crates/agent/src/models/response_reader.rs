@@ -54,9 +54,9 @@ impl ResponseReader<'_> {
             }
         };
         let stop = self.stop_reason(&end)?;
-        if let Some(words) = self.frame_observer.refusal().filter(|words| !words.is_empty()) {
-            text.push_str(&words);
-            on_text(&words);
+        if let Some(refusal) = self.frame_observer.refusal().filter(|refusal| !refusal.is_empty()) {
+            text.push_str(&refusal);
+            on_text(&refusal);
         }
         let tokens = token_usage(&end);
         calls.add_complete(
@@ -72,8 +72,8 @@ impl ResponseReader<'_> {
     /// event.
     async fn next_event(&mut self) -> Result<ChatStreamEvent, ProviderError> {
         loop {
-            let heard = self.frame_observer.frames();
-            let limit = if heard == 0 {
+            let frames = self.frame_observer.frames();
+            let limit = if frames == 0 {
                 self.retry_policy.first_event_timeout
             } else {
                 self.retry_policy.event_timeout
@@ -89,7 +89,7 @@ impl ResponseReader<'_> {
                 Ok(Some(Ok(event))) => Ok(event),
                 Ok(Some(Err(error))) => Err(ProviderError::from_genai(&error, self.endpoint)),
                 Ok(None) => Err(self.truncated_error()),
-                Err(_) if self.frame_observer.frames() > heard => continue,
+                Err(_) if self.frame_observer.frames() > frames => continue,
                 Err(_) => {
                     let reason = format!("no data for {} seconds", limit.as_secs_f32());
                     Err(ProviderError::unreachable(self.endpoint, &reason, RetryAdvice::Never))

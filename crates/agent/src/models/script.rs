@@ -131,12 +131,14 @@ impl ScriptTurn {
         let Some(expected) = &self.expect else {
             return Ok(());
         };
-        let came = ask.messages.last().map(message_text).unwrap_or_default();
-        if came.contains(expected) {
+        let last_message = ask.messages.last().map(message_text).unwrap_or_default();
+        if last_message.contains(expected) {
             return Ok(());
         }
-        let came: String = came.chars().take(ACTUAL_CHARS_MAX).collect();
-        Err(format!("the model script expects {expected:?} in the last message, which is {came:?}"))
+        let last_message: String = last_message.chars().take(ACTUAL_CHARS_MAX).collect();
+        Err(format!(
+            "the model script expects {expected:?} in the last message, which is {last_message:?}"
+        ))
     }
 
     /// The response of this turn, which has this number in its script.

@@ -11,7 +11,7 @@ fn models(variables: &[(&str, &str)]) -> Models {
     Models::new(settings(variables)).unwrap()
 }
 
-fn refused(models: &Models, name: Option<&str>) -> (String, String) {
+fn error_of(models: &Models, name: Option<&str>) -> (String, String) {
     let error = models.choose(name).unwrap_err();
     assert_eq!((&error.code, error.retryable), (&ErrorCode::ModelUnavailable, false));
     (error.message, error.hint.unwrap())
@@ -26,7 +26,7 @@ fn a_missing_key_is_named_by_its_variable() {
         ("gemini/gemini-2.5-pro", "GEMINI_API_KEY"),
         ("ollama/llama3", "OLLAMA_HOST"),
     ] {
-        let (message, hint) = refused(&models(&[]), Some(name));
+        let (message, hint) = error_of(&models(&[]), Some(name));
         assert!(message.contains(name), "{message}");
         assert!(
             hint.starts_with(&format!("set {variable} in the environment of the server")),
@@ -34,7 +34,7 @@ fn a_missing_key_is_named_by_its_variable() {
         );
         assert!(hint.ends_with("preferences.code_model"), "{hint}");
         // An empty variable counts as unset.
-        let (_, hint) = refused(&models(&[(variable, " ")]), Some(name));
+        let (_, hint) = error_of(&models(&[(variable, " ")]), Some(name));
         assert!(hint.contains(variable), "{hint}");
         assert!(models(&[(variable, "127.0.0.1")]).choose(Some(name)).is_ok());
     }
@@ -44,15 +44,15 @@ fn a_missing_key_is_named_by_its_variable() {
 #[test]
 fn a_name_that_leads_nowhere_is_told_where_it_could_lead() {
     let models = models(&[("OPENAI_API_KEY", "k")]);
-    let (message, hint) = refused(&models, Some("gpt-4.1"));
+    let (message, hint) = error_of(&models, Some("gpt-4.1"));
     assert!(message.contains("\"gpt-4.1\" has no provider"), "{message}");
     assert!(hint.contains("openai/gpt-4.1"), "{hint}");
-    let (message, hint) = refused(&models, Some("closedai/gpt-4.1"));
+    let (message, hint) = error_of(&models, Some("closedai/gpt-4.1"));
     assert!(message.contains("closedai/gpt-4.1"), "{message}");
     assert!(hint.contains("anthropic, gemini, ollama, openai, openai-responses"), "{hint}");
-    let (_, hint) = refused(&models, None);
+    let (_, hint) = error_of(&models, None);
     assert!(hint.contains("BELLJAR_MODEL"), "{hint}");
-    let (message, _) = refused(&models, Some(&format!("{}/x", "a".repeat(100_000))));
+    let (message, _) = error_of(&models, Some(&format!("{}/x", "a".repeat(100_000))));
     assert!(message.len() < 300);
 }
 
@@ -76,7 +76,7 @@ fn a_name_is_never_more_than_a_name() {
         "a\nb",
         &long,
     ] {
-        let (message, _) = refused(&models, Some(&format!("gemini/{name}")));
+        let (message, _) = error_of(&models, Some(&format!("gemini/{name}")));
         assert!(message.contains("invalid model name"), "{name:?}: {message}");
     }
     for name in ["gemini-2.5-pro", "tuned/a.b_c", "llama3:8b", "ft:a:b::c", "a@2024+x"] {
@@ -88,7 +88,7 @@ fn a_name_is_never_more_than_a_name() {
 fn a_script_is_nothing_that_a_caller_can_choose() {
     let models = models(&[("OPENAI_API_KEY", "k")]);
     for name in ["script:/etc/passwd", "script:a/b", "script/a", "http://host/v1/x"] {
-        refused(&models, Some(name));
+        error_of(&models, Some(name));
     }
 }
 
@@ -207,8 +207,8 @@ const SCRIPT: &str = r#"
 async fn a_script_is_played_from_its_first_turn_to_its_last() {
     let script = ModelScript::parse(SCRIPT).unwrap();
     let model = ScriptedModel::new(script);
-    let heard = std::sync::Mutex::new(String::new());
-    let listener = |piece: &str| heard.lock().unwrap().push_str(piece);
+    let log = std::sync::Mutex::new(String::new());
+    let listener = |piece: &str| log.lock().unwrap().push_str(piece);
     let first = ask(Message::User { text: "Sum sales.csv".to_owned() });
     let answer = model.respond(&first, &listener).await.unwrap();
     let code = "import pandas as pd\nprint(pd.read_csv(\"sales.csv\").sum())\n";
@@ -227,7 +227,7 @@ async fn a_script_is_played_from_its_first_turn_to_its_last() {
     };
     let second = ask(Message::Tools { results: vec![result] });
     assert_eq!(model.respond(&second, &listener).await.unwrap().text, "It is 42.");
-    assert_eq!(*heard.lock().unwrap(), "I add it up.It is 42.");
+    assert_eq!(*log.lock().unwrap(), "I add it up.It is 42.");
     let over = model.respond(&second, &listener).await.unwrap_err().to_string();
     assert!(over.contains("the model script has only 2 turns"), "{over}");
 }

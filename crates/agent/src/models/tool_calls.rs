@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// More than any run executes at once.
+/// Maximum calls of one response: more than any run executes at once.
 const CALLS_MAX: usize = 128;
 
 #[derive(Debug, Default)]
@@ -29,14 +29,14 @@ impl ToolCallAssembler {
     /// index claims. For other APIs a piece is the call so far, and genai returns all of them at
     /// the end.
     pub(super) fn add_piece(&mut self, piece: Piece, wire: ProviderApi) {
-        let written = piece.fn_arguments.as_str().unwrap_or_default();
+        let text = piece.fn_arguments.as_str().unwrap_or_default();
         if wire != ProviderApi::ChatCompletions {
-            self.bytes = self.bytes.max(written.len());
+            self.bytes = self.bytes.max(text.len());
             return;
         }
-        self.bytes += piece.call_id.len() + piece.fn_name.len() + written.len();
+        self.bytes += piece.call_id.len() + piece.fn_name.len() + text.len();
         match self.matching_call(&piece) {
-            Some(Value::String(arguments)) => arguments.push_str(written),
+            Some(Value::String(arguments)) => arguments.push_str(text),
             _ => self.found.push(piece),
         }
     }
@@ -80,8 +80,8 @@ fn earlier_ids(ask: &ModelRequest) -> HashSet<String> {
     calls.map(|call| call.id.clone()).collect()
 }
 
-fn parse_arguments(written: Value) -> Value {
-    match written {
+fn parse_arguments(arguments: Value) -> Value {
+    match arguments {
         Value::Null => json!({}),
         Value::String(text) if text.trim().is_empty() => json!({}),
         Value::String(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),

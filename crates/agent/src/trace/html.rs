@@ -29,9 +29,9 @@ impl RunDetails {
         );
         page.push_str(&header_html(self));
         page.push_str("<h2>Steps</h2>\n");
-        let mut told = "";
+        let mut last_instructions = "";
         for (number, step) in (1..).zip(&self.trace.steps) {
-            page.push_str(&section_html(self, number, step, &mut told));
+            page.push_str(&section_html(self, number, step, &mut last_instructions));
         }
         page.push_str(&files_html(self));
         page.push_str(&times_html(self));
@@ -40,106 +40,106 @@ impl RunDetails {
     }
 }
 
-fn header_html(story: &RunDetails) -> String {
-    let run = &story.execution;
-    let request = format!("<h1>Request</h1>\n{}\n", prose(&story.trace.request));
-    let mut answer = prose(story.answer());
-    if let Some(error) = &run.error {
-        let told = format!("{}: {}", error.code, error.message);
-        answer.push_str(&format!("\n<pre class=\"error\">{}</pre>", escape_html(&told)));
+fn header_html(run: &RunDetails) -> String {
+    let execution = &run.execution;
+    let request = format!("<h1>Request</h1>\n{}\n", prose(&run.trace.request));
+    let mut answer = prose(run.answer());
+    if let Some(error) = &execution.error {
+        let message = format!("{}: {}", error.code, error.message);
+        answer.push_str(&format!("\n<pre class=\"error\">{}</pre>", escape_html(&message)));
     }
     let mut page = format!(
         "{request}{}<h2>Answer</h2>\n<div class=\"answer\">{answer}</div>\n",
-        facts_html(story)
+        facts_html(run)
     );
-    if !run.plan.is_empty() {
-        let steps = run.plan.iter().map(|step| format!("<li>{}</li>\n", escape_html(step)));
+    if !execution.plan.is_empty() {
+        let steps = execution.plan.iter().map(|step| format!("<li>{}</li>\n", escape_html(step)));
         page.push_str(&format!("<h2>Plan</h2>\n<ol>\n{}</ol>\n", steps.collect::<String>()));
     }
     page
 }
 
-fn facts_html(story: &RunDetails) -> String {
-    let run = &story.execution;
+fn facts_html(run: &RunDetails) -> String {
+    let execution = &run.execution;
     let mut facts = vec![
-        ("Status", status(run.status)),
-        ("Model", escape_html(&story.trace.model)),
-        ("Time", format_duration(run.usage.wall_ms)),
-        ("Rounds", run.rounds.len().to_string()),
+        ("Status", status(execution.status)),
+        ("Model", escape_html(&run.trace.model)),
+        ("Time", format_duration(execution.usage.wall_ms)),
+        ("Rounds", execution.rounds.len().to_string()),
     ];
-    if let Some(used) = &run.model {
+    if let Some(used) = &execution.model {
         facts.push(("Requests to the model", used.requests.to_string()));
         facts.push((
             "Tokens",
             tokens(TokenUsage { input: used.input_tokens, output: used.output_tokens }),
         ));
     }
-    facts.push(("Begun", run.created_at.format("%Y-%m-%d %H:%M:%S UTC").to_string()));
-    facts.push(("Run", run.id.to_string()));
+    facts.push(("Begun", execution.created_at.format("%Y-%m-%d %H:%M:%S UTC").to_string()));
+    facts.push(("Run", execution.id.to_string()));
     let facts = facts.into_iter();
     let facts = facts.map(|(name, value)| format!("<div><dt>{name}</dt><dd>{value}</dd></div>\n"));
     format!("<dl class=\"facts\">\n{}</dl>\n", facts.collect::<String>())
 }
 
-/// `told` is the last instruction that was shown; it is not repeated.
+/// `last_instructions` are those that were shown last; they are not repeated.
 fn section_html<'a>(
-    story: &'a RunDetails,
+    run: &'a RunDetails,
     number: usize,
     step: &'a TraceStep,
-    told: &mut &'a str,
+    last_instructions: &mut &'a str,
 ) -> String {
-    let body = match &step.did {
-        TraceAction::Asked { purpose, system, messages, said, tokens: used, .. } => {
+    let body = match &step.action {
+        TraceAction::Asked { purpose, system, messages, response, tokens: used, .. } => {
             let mut body = note(&format!("{}, {}", tokens(*used), format_duration(step.ms)));
-            if let Some(said) = story.intermediate_text(said) {
-                body.push_str(&prose(said));
+            if let Some(response) = run.intermediate_text(response) {
+                body.push_str(&prose(response));
             }
-            if std::mem::replace(told, system) != system {
+            if std::mem::replace(last_instructions, system) != system {
                 body.push_str(&details("Instructions of the model", system));
             }
-            let asked: Vec<String> = messages.iter().map(message).collect();
-            body.push_str(&details("Messages to the model", &asked.join("\n\n")));
+            let sent: Vec<String> = messages.iter().map(message).collect();
+            body.push_str(&details("Messages to the model", &sent.join("\n\n")));
             format!("<h3>{number}. {}</h3>\n{body}", purpose_label(*purpose))
         }
         TraceAction::Ran { round, .. } => {
-            let (title, body) = (round_title(round), round_html(story, round, step.ms));
+            let (title, body) = (round_title(round), round_html(run, round, step.ms));
             format!("<h3>{number}. {title}</h3>\n{body}")
         }
         TraceAction::Called { tool } => {
-            let (name, body) = (escape_html(&tool.name), tool_html(story, tool, step.ms));
+            let (name, body) = (escape_html(&tool.name), tool_html(run, tool, step.ms));
             format!("<h3>{number}. Tool {name}</h3>\n{body}")
         }
     };
     format!("<section class=\"step\">\n{body}</section>\n")
 }
 
-fn round_html(story: &RunDetails, round: &Round, ms: u64) -> String {
+fn round_html(run: &RunDetails, round: &Round, ms: u64) -> String {
     let mut body = note(&format!("{}, {}", status(round.status), format_duration(ms)));
     body.push_str(&pre("code", &round.code));
-    story.outputs(round).iter().for_each(|one| body.push_str(&output_html(one)));
+    run.outputs(round).iter().for_each(|one| body.push_str(&output_html(one)));
     body
 }
 
-fn tool_html(story: &RunDetails, tool: &ToolUse, ms: u64) -> String {
-    let came = if tool.failed {
+fn tool_html(run: &RunDetails, tool: &ToolUse, ms: u64) -> String {
+    let outcome = if tool.failed {
         status(ExecutionStatus::Failed)
     } else {
         status(ExecutionStatus::Succeeded)
     };
-    let mut body = note(&format!("{came}, {}", format_duration(ms)));
+    let mut body = note(&format!("{outcome}, {}", format_duration(ms)));
     let arguments = serde_json::to_string_pretty(&tool.arguments).unwrap_or_default();
     body.push_str(&pre("code", &arguments));
     body.push_str(&pre(if tool.failed { "error" } else { "stdout" }, &tool.result));
-    let pictures = story.pictures(tool.execution_id);
+    let pictures = run.pictures(tool.execution_id);
     pictures.iter().for_each(|picture| body.push_str(&figure(picture)));
     body
 }
 
-fn files_html(story: &RunDetails) -> String {
-    if story.execution.files_out.is_empty() {
+fn files_html(run: &RunDetails) -> String {
+    if run.execution.files_out.is_empty() {
         return String::new();
     }
-    let rows = story.execution.files_out.iter().map(|file| {
+    let rows = run.execution.files_out.iter().map(|file| {
         let (name, mime) = (escape_html(&file.name), escape_html(&file.mime));
         format!("<tr><td>{name}</td><td>{mime}</td><td class=\"number\">{}</td></tr>\n", file.size)
     });
@@ -150,9 +150,9 @@ fn files_html(story: &RunDetails) -> String {
     )
 }
 
-fn times_html(story: &RunDetails) -> String {
-    let rows = (1..).zip(&story.trace.steps).map(|(number, step)| {
-        let (what, used) = match &step.did {
+fn times_html(run: &RunDetails) -> String {
+    let rows = (1..).zip(&run.trace.steps).map(|(number, step)| {
+        let (what, used) = match &step.action {
             TraceAction::Asked { purpose, tokens: used, .. } => {
                 (purpose_label(*purpose).to_owned(), tokens(*used))
             }
@@ -161,10 +161,10 @@ fn times_html(story: &RunDetails) -> String {
                 (format!("Tool {}", escape_html(&tool.name)), String::new())
             }
         };
-        let (at, took) = (format_duration(step.at_ms), format_duration(step.ms));
+        let (at, duration) = (format_duration(step.at_ms), format_duration(step.ms));
         format!(
             "<tr><td>{number}. {what}</td><td class=\"number\">{at}</td>\
-             <td class=\"number\">{took}</td><td class=\"number\">{used}</td></tr>\n"
+             <td class=\"number\">{duration}</td><td class=\"number\">{used}</td></tr>\n"
         )
     });
     format!(
@@ -190,15 +190,15 @@ fn escape_html(text: &str) -> String {
     safe
 }
 
-fn prose(said: &str) -> String {
-    format!("<p class=\"text\">{}</p>\n", escape_html(said.trim()))
+fn prose(text: &str) -> String {
+    format!("<p class=\"text\">{}</p>\n", escape_html(text.trim()))
 }
 
 /// HTML ignores the first line break in `pre`; this one is ours.
-fn pre(class: &str, said: &str) -> String {
-    match said.trim_end() {
+fn pre(class: &str, text: &str) -> String {
+    match text.trim_end() {
         "" => String::new(),
-        said => format!("<pre class=\"{class}\">\n{}</pre>\n", escape_html(said)),
+        text => format!("<pre class=\"{class}\">\n{}</pre>\n", escape_html(text)),
     }
 }
 
@@ -206,23 +206,23 @@ fn note(html: &str) -> String {
     format!("<p class=\"note\">{html}</p>\n")
 }
 
-fn details(title: &str, said: &str) -> String {
-    match pre("told", said) {
-        told if told.is_empty() => told,
-        told => format!("<details><summary>{title}</summary>{told}</details>\n"),
+fn details(title: &str, text: &str) -> String {
+    match pre("told", text) {
+        body if body.is_empty() => body,
+        body => format!("<details><summary>{title}</summary>{body}</details>\n"),
     }
 }
 
-fn output_html(shown: &RunOutput<'_>) -> String {
-    match shown {
+fn output_html(output: &RunOutput<'_>) -> String {
+    match output {
         RunOutput::Printed { stream: OutputStream::Stdout, text } => pre("stdout", text),
         RunOutput::Printed { stream: OutputStream::Stderr, text } => pre("stderr", text),
         RunOutput::Truncated(bytes) => note(&format!("{bytes} bytes of output were not stored")),
         RunOutput::Value { picture: Some(picture), .. } => figure(picture),
         RunOutput::Value { text, .. } => pre("value", text.unwrap_or_default()),
         RunOutput::Failed { name, message, traceback } => {
-            let told = format!("{name}: {message}");
-            pre("error", traceback.unwrap_or(&told))
+            let summary = format!("{name}: {message}");
+            pre("error", traceback.unwrap_or(&summary))
         }
     }
 }
@@ -262,8 +262,8 @@ fn message(message: &Message) -> String {
         Message::User { text } => text.clone(),
         Message::Model { text, .. } => format!("(the model) {text}"),
         Message::Tools { results } => {
-            let told = results.iter().map(|result| format!("{}:\n{}", result.name, result.text));
-            told.collect::<Vec<_>>().join("\n\n")
+            let parts = results.iter().map(|result| format!("{}:\n{}", result.name, result.text));
+            parts.collect::<Vec<_>>().join("\n\n")
         }
     }
 }
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn nothing_that_others_wrote_is_a_tag_or_an_attribute() {
         let page = sample_run().to_html();
-        let ours = [
+        let own_tags = [
             "h1",
             "h2",
             "h3",
@@ -310,7 +310,7 @@ mod tests {
         ];
         for tag in tags(&page) {
             let name = tag.trim_start_matches('/').split([' ', '\n']).next().unwrap();
-            assert!(ours.contains(&name), "<{tag}>");
+            assert!(own_tags.contains(&name), "<{tag}>");
             let (class, image) = (tag.contains(" class=\""), name == "img");
             let quotes = tag.matches('"').count();
             assert_eq!(quotes, if image { 4 } else { 2 * usize::from(class) }, "<{tag}>");

@@ -12,9 +12,9 @@ use types::{OutputStream, Round, ToolUse};
 
 impl RunDetails {
     pub fn to_notebook(&self) -> Value {
-        let (mut cells, mut told) = (vec![header_cell(self)], "");
+        let (mut cells, mut last_instructions) = (vec![header_cell(self)], "");
         for (number, step) in (1..).zip(&self.trace.steps) {
-            cells.extend(cells_of(self, number, step, &mut told));
+            cells.extend(cells_of(self, number, step, &mut last_instructions));
         }
         cells.push(answer_cell(self));
         let run = &self.execution;
@@ -37,73 +37,73 @@ impl RunDetails {
     }
 }
 
-fn header_cell(story: &RunDetails) -> Value {
-    let mut text = format!("# Request\n\n{}\n", escape_markdown(&story.trace.request));
-    if !story.execution.plan.is_empty() {
+fn header_cell(run: &RunDetails) -> Value {
+    let mut text = format!("# Request\n\n{}\n", escape_markdown(&run.trace.request));
+    if !run.execution.plan.is_empty() {
         text.push_str("\n## Plan\n\n");
-        for (number, step) in (1..).zip(&story.execution.plan) {
+        for (number, step) in (1..).zip(&run.execution.plan) {
             text.push_str(&format!("{number}. {}\n", one_line(step)));
         }
     }
     markdown_cell("request", &text)
 }
 
-fn answer_cell(story: &RunDetails) -> Value {
-    let run = &story.execution;
-    let mut text = format!("# Answer\n\n{}\n", escape_markdown(story.answer()));
-    if let Some(error) = &run.error {
+fn answer_cell(run: &RunDetails) -> Value {
+    let execution = &run.execution;
+    let mut text = format!("# Answer\n\n{}\n", escape_markdown(run.answer()));
+    if let Some(error) = &execution.error {
         text.push_str(&format!("\n## Error\n\n{}\n", fenced_block(&error.message)));
     }
-    if !run.files_out.is_empty() {
+    if !execution.files_out.is_empty() {
         text.push_str("\n## Files\n\n");
-        for file in &run.files_out {
+        for file in &execution.files_out {
             text.push_str(&format!("- {}, {} bytes\n", one_line(&file.name), file.size));
         }
     }
-    text.push_str(&format!("\n{}\n", one_line(&story.summary())));
+    text.push_str(&format!("\n{}\n", one_line(&run.summary())));
     markdown_cell("answer", &text)
 }
 
-/// `told` is the last instruction that was shown; it is not repeated.
+/// `last_instructions` are those that were shown last; they are not repeated.
 fn cells_of<'a>(
-    story: &RunDetails,
+    run: &RunDetails,
     number: usize,
     step: &'a TraceStep,
-    told: &mut &'a str,
+    last_instructions: &mut &'a str,
 ) -> Vec<Value> {
-    match &step.did {
-        TraceAction::Asked { purpose, system, messages, said, tokens: used, .. } => {
+    match &step.action {
+        TraceAction::Asked { purpose, system, messages, response, tokens: used, .. } => {
             let used = tokens_text(used.input, used.output);
             let mut text = format!(
                 "## {}\n\n*{used}, {}*\n",
                 purpose_label(*purpose),
                 format_duration(step.ms)
             );
-            if std::mem::replace(told, system) != system {
+            if std::mem::replace(last_instructions, system) != system {
                 text.push_str(&format!("\nInstructions:\n\n{}\n", fenced_block(system)));
             }
-            let asked: Vec<String> = messages.iter().map(message_text).collect();
-            if !asked.is_empty() {
-                text.push_str(&format!("\nTold:\n\n{}\n", fenced_block(&asked.join("\n\n"))));
+            let sent: Vec<String> = messages.iter().map(message_text).collect();
+            if !sent.is_empty() {
+                text.push_str(&format!("\nMessages:\n\n{}\n", fenced_block(&sent.join("\n\n"))));
             }
-            if let Some(said) = story.intermediate_text(said) {
-                text.push_str(&format!("\nSaid:\n\n{}\n", escape_markdown(said)));
+            if let Some(response) = run.intermediate_text(response) {
+                text.push_str(&format!("\nResponse:\n\n{}\n", escape_markdown(response)));
             }
             vec![markdown_cell(&format!("asked-{number}"), &text)]
         }
         TraceAction::Ran { round, .. } => vec![
             markdown_cell(&format!("round-{number}"), &heading(round, step.ms)),
-            code_cell(story, &format!("code-{number}"), round),
+            code_cell(run, &format!("code-{number}"), round),
         ],
         TraceAction::Called { tool } => {
-            vec![tool_cell(story, &format!("tool-{number}"), tool, step.ms)]
+            vec![tool_cell(run, &format!("tool-{number}"), tool, step.ms)]
         }
     }
 }
 
-fn code_cell(story: &RunDetails, id: &str, round: &Round) -> Value {
-    let outputs = story.outputs(round).into_iter();
-    let outputs = outputs.map(|shown| output(shown, round.number)).collect::<Vec<_>>();
+fn code_cell(run: &RunDetails, id: &str, round: &Round) -> Value {
+    let outputs = run.outputs(round).into_iter();
+    let outputs = outputs.map(|one| output(one, round.number)).collect::<Vec<_>>();
     json!({
         "cell_type": "code",
         "id": id,
@@ -115,14 +115,14 @@ fn code_cell(story: &RunDetails, id: &str, round: &Round) -> Value {
 }
 
 /// Images of a tool are attachments of the Markdown cell.
-fn tool_cell(story: &RunDetails, id: &str, tool: &ToolUse, ms: u64) -> Value {
+fn tool_cell(run: &RunDetails, id: &str, tool: &ToolUse, ms: u64) -> Value {
     let failed = if tool.failed { ", failed" } else { "" };
     let mut text = format!("## Tool {}\n\n", one_line(&tool.name));
     let arguments = serde_json::to_string_pretty(&tool.arguments).unwrap_or_default();
     text.push_str(&format!("{}\n\n{}\n", fenced_block(&arguments), fenced_block(&tool.result)));
     text.push_str(&format!("\n*{}{failed}*\n", format_duration(ms)));
     let mut attachments = Map::new();
-    for (number, picture) in story.pictures(tool.execution_id).into_iter().enumerate() {
+    for (number, picture) in run.pictures(tool.execution_id).into_iter().enumerate() {
         let name = format!("picture-{number}");
         text.push_str(&format!("\n![{name}](attachment:{name})\n"));
         let Picture { mime, base64, .. } = picture;
@@ -150,10 +150,10 @@ fn markdown_cell(id: &str, text: &str) -> Value {
     json!({"cell_type": "markdown", "id": id, "metadata": {}, "source": text})
 }
 
-fn output(shown: RunOutput<'_>, count: u32) -> Value {
+fn output(output: RunOutput<'_>, count: u32) -> Value {
     let stream =
         |name: &str, text: &str| json!({"output_type": "stream", "name": name, "text": text});
-    match shown {
+    match output {
         RunOutput::Printed { stream: OutputStream::Stdout, text } => stream("stdout", &text),
         RunOutput::Printed { stream: OutputStream::Stderr, text } => stream("stderr", &text),
         RunOutput::Truncated(bytes) => {
@@ -172,8 +172,8 @@ fn output(shown: RunOutput<'_>, count: u32) -> Value {
             }
         }
         RunOutput::Failed { name, message, traceback } => {
-            let told = format!("{name}: {message}");
-            let lines: Vec<&str> = traceback.unwrap_or(&told).lines().collect();
+            let summary = format!("{name}: {message}");
+            let lines: Vec<&str> = traceback.unwrap_or(&summary).lines().collect();
             json!({"output_type": "error", "ename": name, "evalue": message, "traceback": lines})
         }
     }
@@ -183,9 +183,9 @@ fn output(shown: RunOutput<'_>, count: u32) -> Value {
 fn escape_markdown(text: &str) -> String {
     let text = sanitize(text.trim());
     let lines = text.lines().map(|line| {
-        let words = line.trim_start();
-        let mut plain = "&nbsp;".repeat(line.len() - words.len());
-        for character in words.chars() {
+        let text = line.trim_start();
+        let mut plain = "&nbsp;".repeat(line.len() - text.len());
+        for character in text.chars() {
             plain.extend(character.is_ascii_punctuation().then_some('\\'));
             plain.push(character);
         }
@@ -300,15 +300,15 @@ mod tests {
 
     #[test]
     fn what_the_model_was_told_and_said_is_in_it() {
-        let asked: Vec<String> = cells("markdown")
+        let sent: Vec<String> = cells("markdown")
             .iter()
             .filter(|cell| cell["id"].as_str().unwrap().starts_with("asked-"))
             .map(|cell| cell["source"].as_str().unwrap().to_owned())
             .collect();
-        assert_eq!(asked.len(), 3);
-        assert!(asked[0].contains("Instructions:") && asked[0].contains("Be brief."), "{asked:?}");
-        assert!(asked[0].contains("120 tokens in and 30 out") && asked[0].contains("Told:"));
-        assert!(!asked[2].contains("Instructions:") && asked[2].ends_with("Said:\n\n42\n"));
+        assert_eq!(sent.len(), 3);
+        assert!(sent[0].contains("Instructions:") && sent[0].contains("Be brief."), "{sent:?}");
+        assert!(sent[0].contains("120 tokens in and 30 out") && sent[0].contains("Messages:"));
+        assert!(!sent[2].contains("Instructions:") && sent[2].ends_with("Response:\n\n42\n"));
     }
 
     #[test]

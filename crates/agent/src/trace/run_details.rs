@@ -101,16 +101,16 @@ impl Agents {
     ) -> Result<RunDetails, RequestError> {
         let trace = self.trace(caller, id).await?;
         let execution = self.service.execution(caller, id).await?;
-        let mut story = RunDetails { trace, execution, children: BTreeMap::new() };
+        let mut run = RunDetails { trace, execution, children: BTreeMap::new() };
         let mut room = BYTES_MAX;
-        for id in story.child_ids() {
+        for id in run.child_ids() {
             let Ok(execution) = self.service.execution(caller, id).await else { continue };
             let Some(left) = room.checked_sub(size_bytes(&execution)) else { continue };
             room = left;
             let saved = self.saved_pictures(caller, &execution, &mut room).await;
-            story.children.insert(id, ChildExecution { execution, saved });
+            run.children.insert(id, ChildExecution { execution, saved });
         }
-        Ok(story)
+        Ok(run)
     }
 
     async fn saved_pictures(
@@ -119,14 +119,15 @@ impl Agents {
         execution: &Execution,
         room: &mut usize,
     ) -> Vec<Picture> {
-        let shown: Vec<Picture> = execution.results.iter().filter_map(Picture::from_rich).collect();
+        let pictures: Vec<Picture> =
+            execution.results.iter().filter_map(Picture::from_rich).collect();
         let mut saved = Vec::new();
         for file in execution.files_out.iter().filter(|file| is_small_picture(file)) {
             let Some(picture) = self.saved_picture(caller, execution.id, file).await else {
                 continue;
             };
-            let is_shown = shown.iter().any(|shown| shown.base64 == picture.base64);
-            let Some(left) = room.checked_sub(picture.base64.len()).filter(|_| !is_shown) else {
+            let is_listed = pictures.iter().any(|other| other.base64 == picture.base64);
+            let Some(left) = room.checked_sub(picture.base64.len()).filter(|_| !is_listed) else {
                 continue;
             };
             *room = left;
@@ -157,22 +158,22 @@ fn is_small_picture(file: &OutputFile) -> bool {
 /// Bytes that this execution adds to a page.
 fn size_bytes(execution: &Execution) -> usize {
     let printed: usize = execution.output.iter().map(|piece| piece.text.len()).sum();
-    let told = |result: &DisplayData| {
+    let text_of = |result: &DisplayData| {
         let kinds = PICTURES.iter().chain([&PLAIN]);
         kinds.filter_map(|mime| result.data.get(*mime)?.as_str()).map(str::len).sum::<usize>()
     };
-    printed + execution.results.iter().map(told).sum::<usize>()
+    printed + execution.results.iter().map(text_of).sum::<usize>()
 }
 
 impl RunDetails {
     /// Ids of the executions of its code and its tools.
     fn child_ids(&self) -> Vec<ExecutionId> {
-        let id = |did: &TraceAction| match did {
+        let id = |action: &TraceAction| match action {
             TraceAction::Asked { .. } => None,
             TraceAction::Ran { round, .. } => round.execution_id,
             TraceAction::Called { tool } => tool.execution_id,
         };
-        self.trace.steps.iter().filter_map(|step| id(&step.did)).collect()
+        self.trace.steps.iter().filter_map(|step| id(&step.action)).collect()
     }
 
     pub(super) fn answer(&self) -> &str {
@@ -182,8 +183,8 @@ impl RunDetails {
 
     /// An intermediate text of the model. `None` if it is the answer of the run, which is shown
     /// elsewhere.
-    pub(super) fn intermediate_text<'a>(&self, said: &'a str) -> Option<&'a str> {
-        Some(said.trim()).filter(|said| !said.is_empty() && *said != self.answer().trim())
+    pub(super) fn intermediate_text<'a>(&self, text: &'a str) -> Option<&'a str> {
+        Some(text.trim()).filter(|text| !text.is_empty() && *text != self.answer().trim())
     }
 
     pub(super) fn outputs<'a>(&'a self, round: &'a Round) -> Vec<RunOutput<'a>> {
@@ -196,8 +197,8 @@ impl RunDetails {
     /// Images of a tool call in addition to its result.
     pub(super) fn pictures(&self, id: Option<ExecutionId>) -> Vec<Picture> {
         let Some(child) = id.and_then(|id| self.children.get(&id)) else { return Vec::new() };
-        let shown = child.execution.results.iter().filter_map(Picture::from_rich);
-        shown.chain(child.saved.iter().cloned()).collect()
+        let pictures = child.execution.results.iter().filter_map(Picture::from_rich);
+        pictures.chain(child.saved.iter().cloned()).collect()
     }
 }
 
@@ -214,31 +215,31 @@ fn outputs_from_round(round: &Round) -> Vec<RunOutput<'_>> {
 
 impl ChildExecution {
     fn outputs(&self) -> Vec<RunOutput<'_>> {
-        let mut shown: Vec<RunOutput<'_>> = Vec::new();
+        let mut outputs: Vec<RunOutput<'_>> = Vec::new();
         for piece in &self.execution.output {
-            match shown.last_mut() {
+            match outputs.last_mut() {
                 Some(RunOutput::Printed { stream, text }) if *stream == piece.stream => {
                     text.to_mut().push_str(&piece.text);
                 }
                 _ => {
                     let text = Cow::Borrowed(piece.text.as_str());
-                    shown.push(RunOutput::Printed { stream: piece.stream, text });
+                    outputs.push(RunOutput::Printed { stream: piece.stream, text });
                 }
             }
         }
-        shown.extend(self.execution.truncated.output_dropped_bytes.map(RunOutput::Truncated));
-        shown.extend(self.execution.results.iter().map(|result| RunOutput::Value {
+        outputs.extend(self.execution.truncated.output_dropped_bytes.map(RunOutput::Truncated));
+        outputs.extend(self.execution.results.iter().map(|result| RunOutput::Value {
             main: result.main,
             text: result.data.get(PLAIN).and_then(|text| text.as_str()),
             picture: Picture::from_rich(result),
         }));
         let saved = self.saved.iter().cloned();
-        shown.extend(saved.map(|picture| RunOutput::Value {
+        outputs.extend(saved.map(|picture| RunOutput::Value {
             main: false,
             text: None,
             picture: Some(picture),
         }));
-        shown.extend(self.execution.error.as_ref().map(|error| RunOutput::Failed {
+        outputs.extend(self.execution.error.as_ref().map(|error| RunOutput::Failed {
             name: match &error.exception {
                 Some(exception) => Cow::Borrowed(exception.as_str()),
                 None => Cow::Owned(error.code.to_string()),
@@ -246,7 +247,7 @@ impl ChildExecution {
             message: &error.message,
             traceback: error.traceback.as_deref(),
         }));
-        shown
+        outputs
     }
 }
 
@@ -274,32 +275,32 @@ mod tests {
 
     #[test]
     fn what_is_no_longer_kept_is_told_as_the_model_saw_it() {
-        let story = sample_run();
-        let rounds: Vec<&Round> = story
+        let run = sample_run();
+        let rounds: Vec<&Round> = run
             .trace
             .steps
             .iter()
-            .filter_map(|step| match &step.did {
+            .filter_map(|step| match &step.action {
                 TraceAction::Ran { round, .. } => Some(round),
                 _ => None,
             })
             .collect();
-        let gone = story.outputs(rounds[2]);
+        let outputs = run.outputs(rounds[2]);
         let stream = OutputStream::Stdout;
-        assert_eq!(gone[0], RunOutput::Printed { stream, text: "as the model saw it\n".into() });
+        assert_eq!(outputs[0], RunOutput::Printed { stream, text: "as the model saw it\n".into() });
         let failed =
             RunOutput::Failed { name: "KeyError".into(), message: "'as seen'", traceback: None };
-        assert_eq!(gone[1], failed);
+        assert_eq!(outputs[1], failed);
     }
 
     #[test]
     fn pieces_of_one_stream_are_one() {
-        let story = sample_run();
-        let TraceAction::Ran { round, .. } = &story.trace.steps[2].did else {
+        let run = sample_run();
+        let TraceAction::Ran { round, .. } = &run.trace.steps[2].action else {
             panic!("the first round")
         };
-        let printed = story.outputs(round);
-        let streams = printed.iter().filter(|shown| matches!(shown, RunOutput::Printed { .. }));
+        let printed = run.outputs(round);
+        let streams = printed.iter().filter(|output| matches!(output, RunOutput::Printed { .. }));
         assert_eq!(streams.count(), 2);
     }
 
@@ -307,8 +308,8 @@ mod tests {
     fn what_a_run_weighs_is_what_is_told_of_it() {
         let (data, main) = (json!({"text/plain": "12345", "text/html": "x".repeat(1000)}), true);
         let result = DisplayData { data: serde_json::from_value(data).unwrap(), main };
-        let story = sample_run();
-        let execution = Execution { results: vec![result], ..story.execution };
+        let run = sample_run();
+        let execution = Execution { results: vec![result], ..run.execution };
         assert_eq!(size_bytes(&execution), 5);
     }
 }

@@ -41,12 +41,12 @@ fn round(number: u32, execution: u128, status: ExecutionStatus) -> Round {
     }
 }
 
-fn asked(purpose: Purpose, said: &str, calls: Vec<ToolCall>) -> TraceAction {
+fn ask_step(purpose: Purpose, response: &str, calls: Vec<ToolCall>) -> TraceAction {
     TraceAction::Asked {
         purpose,
         system: format!("Be brief. {HOSTILE}"),
         messages: vec![Message::User { text: HOSTILE.into() }],
-        said: said.into(),
+        response: response.into(),
         calls,
         tokens: TokenUsage { input: 120, output: 30 },
     }
@@ -95,20 +95,20 @@ pub(super) fn sample_run() -> RunDetails {
         files: Vec::new(),
     };
     let steps = [
-        asked(Purpose::Plan, "", Vec::new()),
-        asked(Purpose::Work, HOSTILE, vec![call]),
+        ask_step(Purpose::Plan, "", Vec::new()),
+        ask_step(Purpose::Work, HOSTILE, vec![call]),
         ran(1, 2, ExecutionStatus::Succeeded),
         ran(2, 3, ExecutionStatus::Failed),
         ran(3, 4, ExecutionStatus::Failed),
         TraceAction::Called { tool },
-        asked(Purpose::Work, "42", Vec::new()),
+        ask_step(Purpose::Work, "42", Vec::new()),
     ];
     let drawn = rich(json!({"text/plain": "<Figure>", "image/png": PNG}), false);
     let drew = Execution { results: vec![drawn], ..execution(5, ExecutionStatus::Succeeded) };
     let children = [shows_everything(), fails(), drew];
     let child =
         |execution: Execution| (execution.id, ChildExecution { execution, saved: Vec::new() });
-    let steps = steps.into_iter().map(|did| TraceStep { at_ms: 10, ms: 1234, did }).collect();
+    let steps = steps.into_iter().map(|action| TraceStep { at_ms: 10, ms: 1234, action }).collect();
     RunDetails {
         trace: Trace {
             run: id(1),

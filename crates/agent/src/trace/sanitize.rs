@@ -79,9 +79,9 @@ mod tests {
     #[test]
     fn what_is_long_keeps_its_beginning_and_its_end() {
         let text: String = (0..1000).map(|number| format!("{number}\n")).collect();
-        let shown = indent_block(&text, "");
-        assert!(shown.starts_with("0\n1\n") && shown.ends_with("998\n999\n"), "{shown}");
-        assert!(shown.contains("… 960 lines are left out here …"), "{shown}");
+        let indented = indent_block(&text, "");
+        assert!(indented.starts_with("0\n1\n") && indented.ends_with("998\n999\n"), "{indented}");
+        assert!(indented.contains("… 960 lines are left out here …"), "{indented}");
         assert_eq!(
             sanitize_line(&"é".repeat(CHARS_MAX + 1)),
             format!("{}…", "é".repeat(CHARS_MAX))

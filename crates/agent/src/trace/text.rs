@@ -21,8 +21,11 @@ impl RunDetails {
                 text.push_str(&format!("{MARGIN}{number}. {}\n", sanitize_line(step)));
             }
         }
-        let mut told = "";
-        self.trace.steps.iter().for_each(|one| text.push_str(&step_text(self, one, &mut told)));
+        let mut last_instructions = "";
+        self.trace
+            .steps
+            .iter()
+            .for_each(|one| text.push_str(&step_text(self, one, &mut last_instructions)));
         if !run.files_out.is_empty() {
             text.push_str("\nFiles\n");
             for file in &run.files_out {
@@ -54,35 +57,38 @@ impl RunDetails {
     }
 }
 
-/// `told` is the last instruction that was shown; it is not repeated.
-fn step_text<'a>(story: &RunDetails, step: &'a TraceStep, told: &mut &'a str) -> String {
-    let took = format_duration(step.ms);
-    match &step.did {
-        TraceAction::Asked { purpose, system, messages, said, tokens: used, .. } => {
+/// `last_instructions` are those that were shown last; they are not repeated.
+fn step_text<'a>(run: &RunDetails, step: &'a TraceStep, last_instructions: &mut &'a str) -> String {
+    let duration = format_duration(step.ms);
+    match &step.action {
+        TraceAction::Asked { purpose, system, messages, response, tokens: used, .. } => {
             let purpose = match purpose {
-                Purpose::Plan => "for a plan",
-                Purpose::Work => "what to do",
+                Purpose::Plan => "Request for a plan",
+                Purpose::Work => "Request for the next step",
             };
             let used = tokens_text(used.input, used.output);
-            let mut text = format!("\nAsked {purpose} ({used}, {took})\n");
-            if std::mem::replace(told, system) != system {
+            let mut text = format!("\n{purpose} ({used}, {duration})\n");
+            if std::mem::replace(last_instructions, system) != system {
                 text.push_str(&format!(
                     "{MARGIN}Instructions:\n{}",
                     indent_block(system, INNER_MARGIN)
                 ));
             }
-            let asked: Vec<String> = messages.iter().map(message_text).collect();
-            if !asked.is_empty() {
-                let asked = asked.join("\n\n");
-                text.push_str(&format!("{MARGIN}Told:\n{}", indent_block(&asked, INNER_MARGIN)));
+            let sent: Vec<String> = messages.iter().map(message_text).collect();
+            if !sent.is_empty() {
+                let sent = sent.join("\n\n");
+                text.push_str(&format!("{MARGIN}Messages:\n{}", indent_block(&sent, INNER_MARGIN)));
             }
-            if let Some(said) = story.intermediate_text(said) {
-                text.push_str(&format!("{MARGIN}Said:\n{}", indent_block(said, INNER_MARGIN)));
+            if let Some(response) = run.intermediate_text(response) {
+                text.push_str(&format!(
+                    "{MARGIN}Response:\n{}",
+                    indent_block(response, INNER_MARGIN)
+                ));
             }
             text
         }
-        TraceAction::Ran { round, .. } => round_text(story, round, &took),
-        TraceAction::Called { tool } => tool_text(tool, &took),
+        TraceAction::Ran { round, .. } => round_text(run, round, &duration),
+        TraceAction::Called { tool } => tool_text(tool, &duration),
     }
 }
 
@@ -97,18 +103,19 @@ pub(super) fn message_text(message: &Message) -> String {
     }
 }
 
-fn round_text(story: &RunDetails, round: &Round, took: &str) -> String {
+fn round_text(run: &RunDetails, round: &Round, duration: &str) -> String {
     let (number, status) = (round.number, round.status.name());
-    let mut text = format!("\nRound {number}: {} ({status}, {took})\n", sanitize_line(&round.step));
+    let mut text =
+        format!("\nRound {number}: {} ({status}, {duration})\n", sanitize_line(&round.step));
     text.push_str(&indent_block(&round.code, &format!("{MARGIN}> ")));
-    for shown in story.outputs(round) {
-        text.push_str(&output_text(&shown));
+    for output in run.outputs(round) {
+        text.push_str(&output_text(&output));
     }
     text
 }
 
-fn output_text(shown: &RunOutput<'_>) -> String {
-    match shown {
+fn output_text(output: &RunOutput<'_>) -> String {
+    match output {
         RunOutput::Printed { stream: OutputStream::Stdout, text } => indent_block(text, MARGIN),
         RunOutput::Printed { stream: OutputStream::Stderr, text } => {
             indent_block(text, &format!("{MARGIN}! "))
@@ -118,7 +125,7 @@ fn output_text(shown: &RunOutput<'_>) -> String {
         }
         RunOutput::Value { picture: Some(picture), .. } => {
             let name = picture.name.as_deref().map(|name| format!(", {}", sanitize_line(name)));
-            format!("{MARGIN}(a picture, {}{})\n", picture.mime, name.unwrap_or_default())
+            format!("{MARGIN}(image: {}{})\n", picture.mime, name.unwrap_or_default())
         }
         RunOutput::Value { text, .. } => indent_block(text.unwrap_or_default(), MARGIN),
         RunOutput::Failed { name, message, .. } => {
@@ -127,10 +134,10 @@ fn output_text(shown: &RunOutput<'_>) -> String {
     }
 }
 
-fn tool_text(tool: &ToolUse, took: &str) -> String {
-    let came = if tool.failed { "failed" } else { "answered" };
+fn tool_text(tool: &ToolUse, duration: &str) -> String {
+    let outcome = if tool.failed { "failed" } else { "answered" };
     let arguments = sanitize_line(&tool.arguments.to_string());
-    let mut text = format!("\nTool {} ({came}, {took})\n", sanitize_line(&tool.name));
+    let mut text = format!("\nTool {} ({outcome}, {duration})\n", sanitize_line(&tool.name));
     text.push_str(&format!("{MARGIN}> {arguments}\n{}", indent_block(&tool.result, MARGIN)));
     text
 }
@@ -153,12 +160,14 @@ mod tests {
         let places = ["Request\n", "\nPlan\n", "\nRound 1: ", "\nTool ", "\nFiles\n", "\nAnswer\n"];
         let found: Vec<usize> = places.iter().map(|place| text.find(place).unwrap()).collect();
         assert!(found.is_sorted(), "{text}");
-        for told in ["Instructions:\n        Be brief.", "Told:\n", "Said:\n        42\n"] {
-            assert!(text.contains(told), "{told}: {text}");
+        for expected in
+            ["Instructions:\n        Be brief.", "Messages:\n", "Response:\n        42\n"]
+        {
+            assert!(text.contains(expected), "{expected}: {text}");
         }
         assert_eq!(text.matches("Instructions:").count(), 1, "they are told once");
-        for told in ["360 tokens in and 90 out", "1.2 s", "(a picture, image/png)", "It is 42."] {
-            assert!(text.contains(told), "{told}: {text}");
+        for expected in ["360 tokens in and 90 out", "1.2 s", "(image: image/png)", "It is 42."] {
+            assert!(text.contains(expected), "{expected}: {text}");
         }
     }
 
@@ -172,9 +181,9 @@ mod tests {
 
     #[test]
     fn no_line_of_others_stands_where_ours_do() {
-        let mut told = sample_run();
-        told.trace.request = "x\nAnswer\n    41\n".to_owned();
-        let text = told.to_text();
+        let mut expected = sample_run();
+        expected.trace.request = "x\nAnswer\n    41\n".to_owned();
+        let text = expected.to_text();
         assert_eq!(text.lines().filter(|line| *line == "Answer").count(), 1, "{text}");
     }
 }

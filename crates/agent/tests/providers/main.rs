@@ -67,8 +67,12 @@ fn choose(server: &ModelServer, name: &str) -> Arc<dyn Model> {
     Models::new(settings(server)).unwrap().choose(Some(name)).unwrap()
 }
 
-fn impatient(server: &ModelServer, name: &str, patience: ProviderRetryPolicy) -> Arc<dyn Model> {
-    let settings = ModelSettings { retry_policy: patience, ..settings(server) };
+fn impatient(
+    server: &ModelServer,
+    name: &str,
+    retry_policy: ProviderRetryPolicy,
+) -> Arc<dyn Model> {
+    let settings = ModelSettings { retry_policy, ..settings(server) };
     Models::new(settings).unwrap().choose(Some(name)).unwrap()
 }
 

@@ -22,9 +22,9 @@ async fn a_busy_provider_is_asked_again() {
 #[tokio::test]
 async fn a_provider_that_asks_for_time_gets_it() {
     let server = ModelServer::start("[{fail: {status: 429, retry_after: 1}}, {say: thanks}]");
-    let asked = Instant::now();
+    let started = Instant::now();
     assert_eq!(answer(&*choose(&server, EACH[0])).await.unwrap().text, "thanks");
-    assert!(asked.elapsed() >= Duration::from_secs(1));
+    assert!(started.elapsed() >= Duration::from_secs(1));
 }
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn a_broken_provider_is_given_up_after_a_few_tries() {
         let fail = "{fail: {status: 500, message: out of order}}";
         let server = ModelServer::start(&format!("[{fail}, {fail}, {fail}, {fail}]"));
         let error = answer(&*choose(&server, name)).await.unwrap_err();
-        assert!(matches!(error, ModelError::Unreachable { .. }), "{name}: {error}");
+        assert!(matches!(error, ModelError::Unavailable { .. }), "{name}: {error}");
         assert!(error.to_string().contains("out of order"), "{name}: {error}");
         assert_eq!(server.requests().len(), 3, "{name}");
         assert!(error.to_error().retryable);
@@ -76,7 +76,7 @@ async fn a_provider_that_is_not_there_is_told_as_such() {
     let model = choose(&server, EACH[0]);
     drop(server);
     let error = answer(&*model).await.unwrap_err();
-    let ModelError::Unreachable { provider, reason } = &error else { panic!("{error}") };
+    let ModelError::Unavailable { provider, reason } = &error else { panic!("{error}") };
     assert_eq!(provider, "openai");
     assert!(reason.contains("refused"), "{reason}");
 }
@@ -85,25 +85,26 @@ async fn a_provider_that_is_not_there_is_told_as_such() {
 async fn a_provider_that_never_answers_is_left() {
     for name in EACH {
         let server = ModelServer::start("[{hang: true}]");
-        let patience =
+        let retry_policy =
             ProviderRetryPolicy { first_event_timeout: Duration::from_millis(100), ..PATIENCE };
-        let error = answer(&*impatient(&server, name, patience)).await.unwrap_err();
-        assert!(matches!(error, ModelError::Unreachable { .. }), "{name}: {error}");
+        let error = answer(&*impatient(&server, name, retry_policy)).await.unwrap_err();
+        assert!(matches!(error, ModelError::Unavailable { .. }), "{name}: {error}");
         assert_eq!(server.requests().len(), 1, "{name}");
     }
 }
 
 #[tokio::test]
 async fn a_provider_that_falls_silent_is_left_and_a_slow_one_is_not() {
-    let patience = ProviderRetryPolicy { event_timeout: Duration::from_millis(500), ..PATIENCE };
+    let retry_policy =
+        ProviderRetryPolicy { event_timeout: Duration::from_millis(500), ..PATIENCE };
     let each = EACH.map(async |name| {
         let server = ModelServer::start("[{say: one two three four, pieces_ms: 20}]");
-        let slow = answer(&*impatient(&server, name, patience)).await.unwrap();
+        let slow = answer(&*impatient(&server, name, retry_policy)).await.unwrap();
         assert_eq!(slow.text, "one two three four", "{name}");
 
         let server = ModelServer::start("[{say: one two three four, pieces_ms: 1000}]");
-        let silent = answer(&*impatient(&server, name, patience)).await.unwrap_err();
-        assert!(matches!(silent, ModelError::Unreachable { .. }), "{name}: {silent}");
+        let silent = answer(&*impatient(&server, name, retry_policy)).await.unwrap_err();
+        assert!(matches!(silent, ModelError::Unavailable { .. }), "{name}: {silent}");
     });
     join_all(each).await;
 }
@@ -112,16 +113,16 @@ async fn a_provider_that_falls_silent_is_left_and_a_slow_one_is_not() {
 async fn a_sign_of_life_is_no_silence() {
     let script = json!([{"flood": ": at work\n\n", "pieces_ms": 20}]).to_string();
     let server = ModelServer::start(&script);
-    let patience = ProviderRetryPolicy {
+    let retry_policy = ProviderRetryPolicy {
         first_event_timeout: Duration::from_millis(100),
         event_timeout: Duration::from_millis(100),
         response_timeout: Duration::from_millis(600),
         ..PATIENCE
     };
-    let asked = Instant::now();
-    let error = answer(&*impatient(&server, EACH[0], patience)).await.unwrap_err();
+    let started = Instant::now();
+    let error = answer(&*impatient(&server, EACH[0], retry_policy)).await.unwrap_err();
     assert!(matches!(error, ModelError::InvalidResponse { .. }), "{error}");
-    assert!(asked.elapsed() >= Duration::from_millis(600));
+    assert!(started.elapsed() >= Duration::from_millis(600));
 }
 
 #[tokio::test]
@@ -144,10 +145,10 @@ async fn a_provider_without_an_end_is_left() {
 async fn an_event_without_an_end_is_left_when_its_time_is_over() {
     let script = json!([{"flood": "a".repeat(10_000), "pieces_ms": 1}]).to_string();
     let server = ModelServer::start(&script);
-    let patience =
+    let retry_policy =
         ProviderRetryPolicy { first_event_timeout: Duration::from_millis(300), ..PATIENCE };
-    let error = answer(&*impatient(&server, EACH[0], patience)).await.unwrap_err();
-    assert!(matches!(error, ModelError::Unreachable { .. }), "{error}");
+    let error = answer(&*impatient(&server, EACH[0], retry_policy)).await.unwrap_err();
+    assert!(matches!(error, ModelError::Unavailable { .. }), "{error}");
 }
 
 #[tokio::test]
@@ -215,8 +216,8 @@ async fn giving_an_answer_up_closes_the_connection() {
         let each = EACH.map(async |name| {
             let server = ModelServer::start(&format!("[{turn}]"));
             let model = choose(&server, name);
-            let asked = tokio::time::timeout(Duration::from_millis(300), answer(&*model)).await;
-            assert!(asked.is_err(), "{name}");
+            let started = tokio::time::timeout(Duration::from_millis(300), answer(&*model)).await;
+            assert!(started.is_err(), "{name}");
             let what = format!("{name} waits for {turn} no more");
             wait::until(&what, async || server.left() == 1).await;
         });

@@ -60,7 +60,7 @@ enum Command {
     /// request to the model, all code and all results of a run.
     #[command(after_help = "Examples:\n  \
         belljar agent show sales\n  \
-        belljar agent show 0198c0de-0000-7000-8000-000000000000 --format html --output run.html")]
+        belljar agent show 0198c0de-0000-7000-8000-000000000000 --format html --out run.html")]
     Show(ShowAgentArgs),
     /// Carry out a request with code that a model writes
     ///
@@ -130,7 +130,7 @@ struct AddAgentArgs {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Principal whose rights the code of the agent has: owner or caller [default: owner]
+    /// Principal whose privileges the code of the agent has: owner or caller [default: owner]
     #[arg(long, value_name = "WHO")]
     run_as: Option<String>,
 }

@@ -76,29 +76,29 @@ async fn measure(args: Args) -> Result<Vec<Figure>, CliError> {
     let fresh = engine::Config { pool_ready: 0, ..args.engine.service_config()? };
     let pooled = engine::Config { pool_ready: measure::POOL, ..args.engine.service_config()? };
     let (fresh, _) = local_engine::start(fresh, &environment).await?;
-    let mut tell = |name: &str| {
+    let mut report = |name: &str| {
         if !args.json {
             eprintln!("belljar: measuring {name}");
         }
     };
     if args.environments {
         let data = args.engine.service_config()?.data;
-        return environments::measure(fresh, &environment, &data, args.samples, &mut tell).await;
+        return environments::measure(fresh, &environment, &data, args.samples, &mut report).await;
     }
     if args.network {
         let (outside, data) =
             (fresh.unsandboxed_python(&environment).await?, args.engine.service_config()?.data);
-        return network::measure(&outside, &environment, &data, args.samples, &mut tell).await;
+        return network::measure(&outside, &environment, &data, args.samples, &mut report).await;
     }
     if args.agent {
         let data = args.engine.service_config()?.data;
-        return model_runs::measure(&environment, &data, args.samples, &mut tell).await;
+        return model_runs::measure(&environment, &data, args.samples, &mut report).await;
     }
     let (pooled, _) = local_engine::start(pooled, &environment).await?;
     let mut bench = Bench::start(fresh, pooled, environment, args.samples.max(10)).await?;
     if args.server {
         let data = args.engine.service_config()?.data;
-        return bench.server(&data, args.seconds, &mut tell).await;
+        return bench.server(&data, args.seconds, &mut report).await;
     }
-    bench.run(&mut tell).await
+    bench.run(&mut report).await
 }

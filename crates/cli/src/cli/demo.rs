@@ -52,25 +52,29 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     let write_error = |error: std::io::Error| {
         CliError::internal(format!("cannot write temporary files: {error}"))
     };
-    let given = tempfile::tempdir().map_err(write_error)?;
-    args.example.unpack(given.path()).map_err(write_error)?;
+    let example_directory = tempfile::tempdir().map_err(write_error)?;
+    args.example.unpack(example_directory.path()).map_err(write_error)?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => {
-            let made = tempfile::Builder::new().prefix("belljar-demo-").tempdir();
-            made.map_err(write_error)?.keep()
+            let temporary = tempfile::Builder::new().prefix("belljar-demo-").tempdir();
+            temporary.map_err(write_error)?.keep()
         }
     };
-    engine_args::build_runtime()?.block_on(run_example(&args, given.path(), out))
+    engine_args::build_runtime()?.block_on(run_example(&args, example_directory.path(), out))
 }
 
-async fn run_example(args: &Args, given: &Path, out: PathBuf) -> Result<ExitCode, CliError> {
-    let script = format!("script:{}", given.join(SCRIPT).display());
+async fn run_example(
+    args: &Args,
+    example_directory: &Path,
+    out: PathBuf,
+) -> Result<ExitCode, CliError> {
+    let script = format!("script:{}", example_directory.join(SCRIPT).display());
     let models = ModelSettings { default: Some(script), ..ModelSettings::default() };
     let embedded = EmbeddedService::start(&args.engine, Vec::new(), models).await?;
     embedded.service.prepare_environment(progress::progress_printer()).await?;
     let client = embedded.client()?;
-    let played = run_agent(args, &client, given, &out).await;
+    let played = run_agent(args, &client, example_directory, &out).await;
     embedded.service.stop(DRAIN_TIME).await;
     let result = played?;
     if !args.json {
@@ -82,7 +86,7 @@ async fn run_example(args: &Args, given: &Path, out: PathBuf) -> Result<ExitCode
 async fn run_agent(
     args: &Args,
     client: &ApiClient,
-    given: &Path,
+    example_directory: &Path,
     out: &Path,
 ) -> Result<Value, CliError> {
     let example = args.example;
@@ -93,7 +97,7 @@ async fn run_agent(
     let request = RunRequestArgs {
         agent: Some(example.name.to_owned()),
         request: Some(example.message.to_owned()),
-        files: example.data.iter().map(|(name, _)| given.join(name)).collect(),
+        files: example.data.iter().map(|(name, _)| example_directory.join(name)).collect(),
         out: Some(out.to_owned()),
         ..RunRequestArgs::default()
     };

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Title of a column, and the JSON pointer of its value.
 pub(super) type Column = (&'static str, &'static str);
 
-/// Longer texts are for `show`.
+/// Maximum width of a cell; `show` prints longer texts.
 const CELL_CHARS_MAX: usize = 60;
 const MARGIN: &str = "    ";
 
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn shown(value: &Value) -> String {
+    fn display_value(value: &Value) -> String {
         let mut lines = Vec::new();
         push_nested(value, "", &mut lines);
         lines.join("\n")
@@ -125,20 +125,23 @@ mod tests {
     #[test]
     fn a_name_cannot_make_a_line_of_its_own() {
         assert_eq!(format_cell(Some(&json!("a\nb\x1b[2Jc"))), "a b\\x1b[2Jc");
-        assert_eq!(shown(&json!({"a\nb": "c\rd"})), "a b: c\\x0dd");
-        assert_eq!(shown(&json!({"code": "a\nname: b\n"})), "code:\n    a\n    name: b");
+        assert_eq!(display_value(&json!({"a\nb": "c\rd"})), "a b: c\\x0dd");
+        assert_eq!(display_value(&json!({"code": "a\nname: b\n"})), "code:\n    a\n    name: b");
     }
 
     #[test]
     fn what_would_be_hidden_by_a_colour_is_not() {
         let code = json!({"code": "print(1)\n\x1b[8msteal()\x1b[0m\n"});
-        assert_eq!(shown(&code), "code:\n    print(1)\n    \\x1b[8msteal()\\x1b[0m");
+        assert_eq!(display_value(&code), "code:\n    print(1)\n    \\x1b[8msteal()\\x1b[0m");
     }
 
     #[test]
     fn t105_overrides_of_direction_are_written_out_in_records_and_tables() {
-        let deceiving = json!({"code": "check()\u{202e}\nnext()", "name\u{2066}": "a"});
-        assert_eq!(shown(&deceiving), "code:\n    check()\\u202e\n    next()\nname\\u2066: a");
+        let hostile = json!({"code": "check()\u{202e}\nnext()", "name\u{2066}": "a"});
+        assert_eq!(
+            display_value(&hostile),
+            "code:\n    check()\\u202e\n    next()\nname\\u2066: a"
+        );
         assert_eq!(format_cell(Some(&json!("invoice\u{202e}fdp.exe"))), "invoice\\u202efdp.exe");
         assert_eq!(
             format_cell(Some(&json!("فاتورة.pdf"))),
@@ -151,7 +154,7 @@ mod tests {
     fn what_is_within_something_stands_below_it() {
         let value = json!({"id": 1, "limits": {"ms": 5}, "tools": ["a", {"b": null}], "none": []});
         assert_eq!(
-            shown(&value),
+            display_value(&value),
             "id: 1\nlimits:\n    ms: 5\ntools:\n    1: a\n    2:\n        b: null\nnone: []"
         );
     }

@@ -44,10 +44,10 @@ impl EmbeddedService {
     ) -> Result<Self, CliError> {
         let models = Models::new(models).map_err(|error| CliError::usage(error.to_string()))?;
         let engine = args.service_config()?;
-        let home = engine.data.join(RECORDS_DIRECTORY);
-        remove_stale_records(&home);
-        let records = create_records(&home).map_err(|error| {
-            CliError::internal(format!("cannot write {}: {error}", home.display()))
+        let records = engine.data.join(RECORDS_DIRECTORY);
+        remove_stale_records(&records);
+        let records = create_records(&records).map_err(|error| {
+            CliError::internal(format!("cannot write {}: {error}", records.display()))
         })?;
         let config = Config {
             environment: args.environment().to_owned(),
@@ -78,14 +78,14 @@ impl EmbeddedService {
     }
 }
 
-fn create_records(home: &Path) -> std::io::Result<TempDir> {
-    fs::create_dir_all(home)?;
-    tempfile::Builder::new().prefix("client-").tempdir_in(home)
+fn create_records(records: &Path) -> std::io::Result<TempDir> {
+    fs::create_dir_all(records)?;
+    tempfile::Builder::new().prefix("client-").tempdir_in(records)
 }
 
 /// Removes the records of killed processes: those whose lock no process holds.
-fn remove_stale_records(home: &Path) {
-    let entries = fs::read_dir(home).into_iter().flatten().flatten();
+fn remove_stale_records(records: &Path) {
+    let entries = fs::read_dir(records).into_iter().flatten().flatten();
     for directory in entries.map(|entry| entry.path()).filter(|path| is_stale(path)) {
         // Another process that starts may remove it at the same time.
         let _ = fs::remove_dir_all(directory);
@@ -93,8 +93,8 @@ fn remove_stale_records(home: &Path) {
 }
 
 fn is_stale(directory: &Path) -> bool {
-    let made = fs::metadata(directory).and_then(|about| about.modified());
-    let age = made.ok().and_then(|made| made.elapsed().ok()).unwrap_or_default();
+    let modified = fs::metadata(directory).and_then(|about| about.modified());
+    let age = modified.ok().and_then(|modified| modified.elapsed().ok()).unwrap_or_default();
     match fs::File::open(directory.join("db/lock")) {
         Ok(lock) => age > LOCK_GRACE && lock.try_lock().is_ok(),
         // The process was killed while it created or removed them.

@@ -50,7 +50,7 @@ enum Command {
     /// Use it to get the same packages on every machine: commit the lock beside the definition.
     #[command(after_help = "Examples:\n  \
         belljar env lock mine.toml\n  \
-        belljar env lock requirements.txt --output mine.lock")]
+        belljar env lock requirements.txt --out mine.lock")]
     Lock(LockEnvironmentArgs),
     /// Remove an environment
     ///
@@ -101,8 +101,8 @@ struct LockEnvironmentArgs {
     file: PathBuf,
 
     /// Path of the lock file [default: beside the file, with the extension .lock]
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[arg(long, alias = "output", value_name = "FILE")]
+    out: Option<PathBuf>,
 
     #[command(flatten)]
     packages: PackageSourceArgs,

@@ -14,7 +14,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// More than the engine accepts, so that the engine reports the error.
+/// Maximum size of standard input: more than the engine accepts, so that the engine reports the error.
 const STDIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, clap::Args)]
@@ -39,13 +39,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "KEY | ID")]
     session: Option<String>,
 
-    /// Code, path of a script that ends in .py, or - for standard input
-    #[arg(value_name = "CODE | SCRIPT.py | -")]
-    code: String,
-
-    /// Arguments of the script; put `--` before arguments that start with a dash
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    args: Vec<String>,
+    /// Code, path of a script that ends in .py, or - for standard input. Everything after a script is
+    /// passed to the script, also options
+    #[arg(
+        value_name = "CODE | SCRIPT.py | - [ARGS]",
+        required = true,
+        num_args = 1..,
+        trailing_var_arg = true
+    )]
+    code_and_args: Vec<String>,
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
@@ -63,10 +65,10 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         };
         return one_shot::run_on_server(&args.server, call, &args.outcome, StdoutUse::Output);
     }
-    for (option, is_given) in
+    for (option, is_set) in
         [("--integration", !args.integrations.is_empty()), ("--session", args.session.is_some())]
     {
-        if is_given {
+        if is_set {
             return Err(server_only_error(option));
         }
     }
@@ -80,7 +82,7 @@ fn server_only_error(option: &str) -> CliError {
     ))
 }
 
-/// The same request to a server.
+/// The body of the same request to a server.
 fn body(args: &Args, entry: &EntryPoint) -> Result<Value, CliError> {
     let (kind, code, argv) = match entry {
         EntryPoint::Script { code, argv } => ("script", code.as_str(), argv.as_slice()),
@@ -114,26 +116,30 @@ fn command(args: &Args, entry: EntryPoint) -> Result<Command, CliError> {
 fn entry(args: &Args) -> Result<EntryPoint, CliError> {
     let checked =
         |code: Vec<u8>| Code::new(code).map_err(|error| CliError::usage(error.to_string()));
-    let is_script = args.code.ends_with(".py") && !args.code.contains('\n');
-    if !is_script && !args.args.is_empty() {
+    let (source, arguments) = args
+        .code_and_args
+        .split_first()
+        .ok_or_else(|| CliError::usage("pass code, the path of a script, or -"))?;
+    let is_script = source.ends_with(".py") && !source.contains('\n');
+    if !is_script && !arguments.is_empty() {
         return Err(CliError::usage(format!(
             "unexpected arguments {:?} after the code: put options before the code, and quote code that contains spaces",
-            args.args.join(" ")
+            arguments.join(" ")
         )));
     }
-    if args.code == "-" {
+    if source == "-" {
         let mut code = Vec::new();
         let read = io::stdin().take(STDIN_BYTES_MAX).read_to_end(&mut code);
         read.map_err(|error| CliError::usage(format!("standard input: {error}")))?;
         return Ok(EntryPoint::Cell(checked(code)?));
     }
     if !is_script {
-        return Ok(EntryPoint::Cell(checked(args.code.clone().into_bytes())?));
+        return Ok(EntryPoint::Cell(checked(source.clone().into_bytes())?));
     }
-    let failed = |reason: &str| CliError::usage(format!("{}: {reason}", args.code));
-    let name = Path::new(&args.code).file_name().and_then(|name| name.to_str());
+    let failed = |reason: &str| CliError::usage(format!("{source}: {reason}"));
+    let name = Path::new(source).file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| failed("the file name is not UTF-8 text"))?.to_owned();
-    let code = fs::read(&args.code).map_err(|error| failed(&error.to_string()))?;
-    let argv = [&[name], args.args.as_slice()].concat();
+    let code = fs::read(source).map_err(|error| failed(&error.to_string()))?;
+    let argv = [&[name], arguments].concat();
     Ok(EntryPoint::Script { code: checked(code)?, argv })
 }

@@ -197,7 +197,14 @@ async fn print_logs(
         None => {
             let (newest, _) = remote.client.list(&calls, &[], 1).await?;
             let newest = newest.first().and_then(|call| call["id"].as_str());
-            newest.ok_or_else(|| CliError::rejected("the function was never called"))?.to_owned()
+            newest
+                .ok_or_else(|| {
+                    let name = &one.function;
+                    CliError::rejected(format!(
+                        "function {name:?} has no calls; call it with `belljar function call {name}`"
+                    ))
+                })?
+                .to_owned()
         }
     };
     remote.table(log_lines(remote, &format!("{calls}/{call}")).await?, LOG_COLUMNS)

@@ -193,15 +193,16 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         }
         Command::Ls { principal, list } => {
             let mut call = ApiRequest::get("/v1/grants");
-            if let Some(whose) = principal {
-                let whose = remote.client.resolve_id(ResourceKind::Principal, &whose).await?;
-                call = call.query("principal", Some(whose));
+            if let Some(principal) = principal {
+                let principal =
+                    remote.client.resolve_id(ResourceKind::Principal, &principal).await?;
+                call = call.query("principal", Some(principal));
             }
             print_list(remote, call, list, COLUMNS).await
         }
         Command::Rm { id } => {
             let call = ApiRequest::delete(format!("/v1/grants/{id}"));
-            remote.send_and_report(call, "grant revoked").await
+            remote.send_and_report(call, &format!("grant {id} revoked")).await
         }
         Command::Offer { principal, on } => {
             let principal = remote.client.resolve_id(ResourceKind::Principal, &principal).await?;
@@ -219,11 +220,11 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         }
         Command::Accept { id } => {
             let call = ApiRequest::post(format!("/v1/ownership-offers/{id}/accept"));
-            remote.send_and_report(call, "ownership accepted").await
+            remote.send_and_report(call, &format!("ownership accepted (offer {id})")).await
         }
         Command::Decline { id } => {
             let call = ApiRequest::delete(format!("/v1/ownership-offers/{id}"));
-            remote.send_and_report(call, "offer withdrawn").await
+            remote.send_and_report(call, &format!("offer {id} withdrawn")).await
         }
         Command::Confirm { on } => confirm_code(remote, &on).await,
     })

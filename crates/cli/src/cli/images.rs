@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use types::DisplayData;
 
-    fn shown(mime: &str, text: &str) -> Option<Image> {
+    fn image(mime: &str, text: &str) -> Option<Image> {
         let data = [(mime.to_owned(), text.into())].into();
         image_of(&Event::Result(DisplayData { data, main: true }))
     }
@@ -74,16 +74,16 @@ mod tests {
     #[test]
     fn an_image_is_described_by_its_size() {
         // The first 24 bytes of a PNG of 640 by 480.
-        let png = shown(PNG, "iVBORw0KGgoAAAANSUhEUgAAAoAAAAHg").unwrap();
+        let png = image(PNG, "iVBORw0KGgoAAAANSUhEUgAAAoAAAAHg").unwrap();
         assert_eq!(png.to_string(), "image/png, 640x480");
-        let svg = shown(SVG, "<svg/>").unwrap();
+        let svg = image(SVG, "<svg/>").unwrap();
         assert_eq!(svg.to_string(), "image/svg+xml, 6 bytes");
     }
 
     #[test]
     fn what_is_no_image_is_none() {
-        assert!(shown("text/plain", "x").is_none());
-        assert!(shown(PNG, "not base64!").is_none());
-        assert_eq!(shown(PNG, "iVBORw0K").unwrap().to_string(), "image/png, 6 bytes");
+        assert!(image("text/plain", "x").is_none());
+        assert!(image(PNG, "not base64!").is_none());
+        assert_eq!(image(PNG, "iVBORw0K").unwrap().to_string(), "image/png, 6 bytes");
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         Command::Revoke { key } => {
             let call =
                 ApiRequest::delete(remote.client.resolve_path(ResourceKind::Key, &key).await?);
-            remote.send_and_report(call, "key revoked").await
+            remote.send_and_report(call, &format!("key {key} revoked")).await
         }
     })
 }
@@ -122,9 +122,14 @@ async fn create_key(remote: &Remote, new: NewKeyArgs) -> Result<(), CliError> {
     remote.print_secret(ApiRequest::post(ResourceKind::Key.path()).json(&body), "/secret").await
 }
 
-async fn principal_id(remote: &Remote, given: Option<String>) -> Result<Option<String>, CliError> {
-    match given {
-        Some(given) => Ok(Some(remote.client.resolve_id(ResourceKind::Principal, &given).await?)),
+async fn principal_id(
+    remote: &Remote,
+    principal: Option<String>,
+) -> Result<Option<String>, CliError> {
+    match principal {
+        Some(principal) => {
+            Ok(Some(remote.client.resolve_id(ResourceKind::Principal, &principal).await?))
+        }
         None => Ok(None),
     }
 }

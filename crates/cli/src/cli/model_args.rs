@@ -58,12 +58,13 @@ pub(super) fn model_settings(
 }
 
 fn parse_endpoint(text: &str) -> Result<(String, Url), CliError> {
-    let wrong = |reason: String| {
+    let usage_error = |reason: String| {
         CliError::usage(format!(
             "--model-endpoint {text}: {reason} (such as vllm=http://host:8000/v1)"
         ))
     };
-    let (name, url) = text.split_once('=').ok_or_else(|| wrong("must be NAME=URL".to_owned()))?;
-    let url = url.parse().map_err(|error| wrong(format!("invalid URL {url:?}: {error}")))?;
+    let (name, url) =
+        text.split_once('=').ok_or_else(|| usage_error("must be NAME=URL".to_owned()))?;
+    let url = url.parse().map_err(|error| usage_error(format!("invalid URL {url:?}: {error}")))?;
     Ok((name.to_owned(), url))
 }

@@ -63,7 +63,7 @@ pub(super) fn run_with_config(
         &InstalledVersions,
     ) -> Result<Option<String>, CliError>,
 ) -> Result<ExitCode, CliError> {
-    let mut shown = ExecutionDisplay::new(outcome, stdout)?;
+    let mut display = ExecutionDisplay::new(outcome, stdout)?;
     let mut images = Vec::new();
     let FinishedExecution { execution, contents, .. } =
         engine_args::build_runtime()?.block_on(async {
@@ -74,7 +74,7 @@ pub(super) fn run_with_config(
             }
             let mut show = |event: &Event| {
                 images.extend(images::image_of(event));
-                shown.show_event(event);
+                display.show_event(event);
             };
             engine.run(command, &mut show).await.map_err(CliError::from)
         })?;
@@ -82,12 +82,12 @@ pub(super) fn run_with_config(
         contents.iter().try_for_each(|(name, content)| write_output_file(out, name, content))?;
         write_images(out, &images)?;
     }
-    shown.finish(&execution, &images)
+    display.finish(&execution, &images)
 }
 
 /// Displays one execution, local or remote.
 pub(super) struct ExecutionDisplay<'a> {
-    pub(super) screen: TerminalOutput,
+    pub(super) terminal: TerminalOutput,
     pub(super) outcome: &'a OutcomeArgs,
     stdout: StdoutUse,
     /// Whether the caller reports the pending approvals at the end.
@@ -101,14 +101,19 @@ impl<'a> ExecutionDisplay<'a> {
             fs::create_dir_all(out)
                 .map_err(|error| CliError::usage(format!("--out {}: {error}", out.display())))?;
         }
-        Ok(Self { screen: TerminalOutput::new(), outcome, stdout, reports_approvals_at_end: false })
+        Ok(Self {
+            terminal: TerminalOutput::new(),
+            outcome,
+            stdout,
+            reports_approvals_at_end: false,
+        })
     }
 
     pub(super) fn show_event(&mut self, event: &Event) {
         match self.stdout {
             _ if self.outcome.json => {}
-            StdoutUse::Output => self.screen.show_event(event),
-            StdoutUse::Value => self.screen.show_log_event(event),
+            StdoutUse::Output => self.terminal.show_event(event),
+            StdoutUse::Value => self.terminal.show_log_event(event),
         }
     }
 
@@ -122,13 +127,13 @@ impl<'a> ExecutionDisplay<'a> {
             let record = serde_json::to_string(execution).unwrap_or_default();
             print_record(&terminal::for_stdout(&record))?;
         } else {
-            print_outcome(&mut self.screen, execution, images, self.outcome.out.is_some());
+            print_outcome(&mut self.terminal, execution, images, self.outcome.out.is_some());
             let value = execution.value.as_ref().filter(|_| self.stdout == StdoutUse::Value);
             if let Some(value) = value {
                 print_record(&terminal::for_stdout(&value.to_string()))?;
             }
         }
-        if let Some(error) = self.screen.write_error() {
+        if let Some(error) = self.terminal.write_error() {
             return Err(internal_error(format!("cannot write a part of the output: {error}")));
         }
         let exit = execution.exit_code.and_then(|code| u8::try_from(code).ok());
@@ -163,24 +168,24 @@ pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
 }
 
 fn print_outcome(
-    screen: &mut TerminalOutput,
+    terminal: &mut TerminalOutput,
     execution: &Execution,
     images: &[Image],
-    written: bool,
+    is_saved: bool,
 ) {
-    screen.show_outcome(execution);
+    terminal.show_outcome(execution);
     for file in &execution.files_out {
-        let hint = if written { "" } else { "; save it with --out DIR" };
+        let hint = if is_saved { "" } else { "; save it with --out DIR" };
         let name = terminal::sanitize_plain(&file.name);
-        screen.print_note(&format!("belljar: file {name} ({} bytes{hint})", file.size));
+        terminal.print_note(&format!("belljar: file {name} ({} bytes{hint})", file.size));
     }
     for file in &execution.truncated.files {
         let (name, reason) =
             (terminal::sanitize_plain(&file.name), terminal::sanitize_plain(&file.reason));
-        screen.print_note(&format!("belljar: skipped {name}: {reason}"));
+        terminal.print_note(&format!("belljar: skipped {name}: {reason}"));
     }
-    for image in images.iter().filter(|_| !written) {
-        screen.print_note(&format!("belljar: {image}; save it with --out DIR"));
+    for image in images.iter().filter(|_| !is_saved) {
+        terminal.print_note(&format!("belljar: {image}; save it with --out DIR"));
     }
 }
 
@@ -200,15 +205,15 @@ pub(super) fn write_output_file(out: &Path, name: &str, content: &[u8]) -> Resul
     let path = out.join(name);
     let failed =
         |reason: String| internal_error(format!("cannot write {}: {reason}", path.display()));
-    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
-    if name.is_empty() || !Path::new(name).components().all(plain) {
+    let is_normal = |part: Component<'_>| matches!(part, Component::Normal(_));
+    if name.is_empty() || !Path::new(name).components().all(is_normal) {
         return Err(failed("the path is outside of --out".to_owned()));
     }
-    let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
+    let result = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
         if path.is_symlink() {
             fs::remove_file(&path)?;
         }
         fs::write(&path, content)
     });
-    written.map_err(|error| failed(error.to_string()))
+    result.map_err(|error| failed(error.to_string()))
 }

@@ -48,8 +48,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     })
 }
 
-pub(super) fn parse_permission(word: &str) -> Result<Permission, String> {
-    let found = Permission::ALL.into_iter().find(|permission| permission.name() == word);
+pub(super) fn parse_permission(name: &str) -> Result<Permission, String> {
+    let found = Permission::ALL.into_iter().find(|permission| permission.name() == name);
     found.ok_or_else(|| {
         format!("must be one of {}", Permission::ALL.map(Permission::name).join(", "))
     })

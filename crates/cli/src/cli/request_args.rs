@@ -65,22 +65,25 @@ pub(super) fn read_bounded(from: impl Read, max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Keeps milliseconds within 64 bits; the limits of the engine and of a server are far below it.
+const SECONDS_MAX: u64 = 1_000_000_000_000;
+
 fn parse_seconds(text: &str) -> Result<u64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_owned())?;
+    let invalid = || format!("must be a number of seconds from 0.001 to {SECONDS_MAX}");
+    let seconds: f64 = text.parse().map_err(|_| invalid())?;
     let millis = (seconds * 1000.0).round();
-    if (1.0..=1e15).contains(&millis) {
+    if (1.0..=SECONDS_MAX as f64 * 1000.0).contains(&millis) {
         Ok(millis as u64)
     } else {
-        Err("must be greater than zero".to_owned())
+        Err(invalid())
     }
 }
 
 fn parse_mib(text: &str) -> Result<u64, String> {
-    let mib: u64 =
-        text.parse().map_err(|_| "must be a whole number of MiB, at least 1".to_owned())?;
-    mib.checked_mul(1024 * 1024)
-        .filter(|bytes| *bytes > 0)
-        .ok_or("must be greater than zero".into())
+    const MIB: u64 = 1024 * 1024;
+    let invalid = || format!("must be a whole number of MiB from 1 to {}", u64::MAX / MIB);
+    let mib: u64 = text.parse().map_err(|_| invalid())?;
+    mib.checked_mul(MIB).filter(|bytes| *bytes > 0).ok_or_else(invalid)
 }
 
 pub(super) fn read_input(path: &Path) -> Result<InputFile, CliError> {

@@ -83,24 +83,24 @@ impl ApiClient {
     pub(super) async fn resolve_id(
         &self,
         noun: ResourceKind,
-        given: &str,
+        name_or_id: &str,
     ) -> Result<String, CliError> {
-        if given.parse::<Uuid>().is_ok() {
-            return Ok(given.to_owned());
+        if name_or_id.parse::<Uuid>().is_ok() {
+            return Ok(name_or_id.to_owned());
         }
         // Filter by key, because a server has many sessions and a conversation only a few.
-        let of_key = [("key".to_owned(), given.to_owned())];
+        let of_key = [("key".to_owned(), name_or_id.to_owned())];
         let query = if noun == ResourceKind::Session { &of_key[..] } else { &[] };
         let names = self.query_names(noun, query).await?;
-        let mut ids = names.into_iter().filter(|(_, name)| name == given).map(|(id, _)| id);
-        let (word, verb) = (noun.label().replace('_', " "), noun.command());
+        let mut ids = names.into_iter().filter(|(_, name)| name == name_or_id).map(|(id, _)| id);
+        let (label, verb) = (noun.label().replace('_', " "), noun.command());
         match (ids.next(), ids.next()) {
             (Some(id), None) => Ok(id),
             (Some(_), Some(_)) => Err(CliError::rejected(format!(
-                "more than one {word} has the name {given:?}; use its id (see `belljar {verb} ls`)"
+                "more than one {label} has the name {name_or_id:?}; use its id (see `belljar {verb} ls`)"
             ))),
             (None, _) => Err(CliError::rejected(format!(
-                "no {word} with the name {given:?} (see `belljar {verb} ls`)"
+                "no {label} with the name {name_or_id:?} (see `belljar {verb} ls`)"
             ))),
         }
     }
@@ -109,9 +109,9 @@ impl ApiClient {
     pub(super) async fn resolve_path(
         &self,
         noun: ResourceKind,
-        given: &str,
+        name_or_id: &str,
     ) -> Result<String, CliError> {
-        Ok(format!("{}/{}", noun.path(), self.resolve_id(noun, given).await?))
+        Ok(format!("{}/{}", noun.path(), self.resolve_id(noun, name_or_id).await?))
     }
 
     /// Returns the names of all visible objects by id.

@@ -84,10 +84,10 @@ enum Command {
         #[arg(value_name = "NAME | ID")]
         secret: String,
     },
-    /// Encrypt all secrets with a new key
+    /// Replace the master key and re-encrypt all secrets
     ///
-    /// Use it as the operator when the encryption key may have leaked, or on a schedule. The server
-    /// keeps running.
+    /// Use it as the operator when the master key may have leaked, or on a schedule. The server keeps
+    /// running.
     #[command(after_help = "Examples:\n  \
         belljar secret rotate")]
     Rotate,
@@ -231,8 +231,8 @@ async fn set_secret(remote: &Remote, secret: SetSecretArgs) -> Result<(), CliErr
             ApiRequest::post(ResourceKind::Secret.path())
         }
     };
-    let kept = remote.client.json(call.json(&Value::Object(body))).await?;
-    print_secret(remote, kept)
+    let secret = remote.client.json(call.json(&Value::Object(body))).await?;
+    print_secret(remote, secret)
 }
 
 async fn find_secret(remote: &Remote, name: &str, scope: &str) -> Result<Option<String>, CliError> {
@@ -245,14 +245,14 @@ async fn find_secret(remote: &Remote, name: &str, scope: &str) -> Result<Option<
     Ok(same.next().and_then(|secret| secret["id"].as_str()).map(str::to_owned))
 }
 
-fn print_secret(remote: &Remote, mut kept: Value) -> Result<(), CliError> {
+fn print_secret(remote: &Remote, mut secret: Value) -> Result<(), CliError> {
     if remote.json {
-        return super::remote::print_json(&kept);
+        return super::remote::print_json(&secret);
     }
-    let name = kept["name"].as_str().unwrap_or_default().to_owned();
-    let how = describe_use(&kept);
+    let name = secret["name"].as_str().unwrap_or_default().to_owned();
+    let how = describe_use(&secret);
     eprintln!("belljar: {}", terminal::for_stderr(&format!("stored secret {name}, used as {how}")));
-    for warning in kept["warnings"].as_array_mut().into_iter().flatten() {
+    for warning in secret["warnings"].as_array_mut().into_iter().flatten() {
         let message = warning["message"].as_str().unwrap_or_default();
         eprintln!("belljar: {}", terminal::for_stderr(message));
         if warning["code"] == "secret.not_allowed" {
@@ -288,7 +288,7 @@ fn describe_use(secret: &Value) -> String {
 
 /// Reads the value, without the line end if it is a single line.
 fn read_value(file: Option<&Path>, name: &str) -> Result<String, CliError> {
-    let wrong = |reason: String| match file {
+    let usage_error = |reason: String| match file {
         Some(file) => CliError::usage(format!("--file {}: {reason}", file.display())),
         None => CliError::usage(format!("the value: {reason}")),
     };
@@ -297,8 +297,8 @@ fn read_value(file: Option<&Path>, name: &str) -> Result<String, CliError> {
         None if io::stdin().is_terminal() => prompt::read_hidden(&format!("Value of {name}: ")),
         None => read_bounded(io::stdin(), VALUE_BYTES_MAX),
     };
-    let bytes = bytes.map_err(|error| wrong(error.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|_| wrong("not UTF-8 text".to_owned()))?;
+    let bytes = bytes.map_err(|error| usage_error(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| usage_error("not UTF-8 text".to_owned()))?;
     let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
     Ok(line.filter(|line| !line.contains('\n')).unwrap_or(&text).to_owned())
 }
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_line_is_its_text_and_several_are_as_they_are() {
-        for (given, kept) in [
+        for (given, secret) in [
             ("sk-1", "sk-1"),
             ("sk-1\n", "sk-1"),
             ("sk-1\r\n", "sk-1"),
@@ -324,7 +324,7 @@ mod tests {
             ("-----BEGIN\nabc\n-----END\n", "-----BEGIN\nabc\n-----END\n"),
             (" sk ", " sk "),
         ] {
-            assert_eq!(read(given.as_bytes()).unwrap(), kept, "{given:?}");
+            assert_eq!(read(given.as_bytes()).unwrap(), secret, "{given:?}");
         }
         assert!(read(&[0xff, 0xfe]).is_err());
         assert!(read(&vec![b'x'; 70_000]).is_err());

@@ -33,7 +33,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Length of the accept queue; the system drops further connections silently.
 const BACKLOG: u32 = 1024;
-/// Enough for every connection that is accepted, and for the sandboxes and files of each.
+/// Limit of descriptors: enough for every connection that is accepted, and for the sandboxes and files of each.
 const DESCRIPTORS_MAX: u64 = 65_536;
 
 /// Time to finish sending responses after all executions have ended. Endless streams are cut off

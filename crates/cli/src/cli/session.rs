@@ -138,17 +138,17 @@ impl PromptSession {
 
     /// Runs a cell and displays the result.
     async fn run_cell(&mut self, text: String) {
-        let mut screen = TerminalOutput::new();
-        match self.run_cell_on(&mut screen, text).await {
+        let mut terminal = TerminalOutput::new();
+        match self.run_cell_on(&mut terminal, text).await {
             Ok(()) => {}
-            Err(error) => screen.print_note(&format!("belljar: {error}")),
+            Err(error) => terminal.print_note(&format!("belljar: {error}")),
         }
-        screen.end_line();
+        terminal.end_line();
     }
 
     async fn run_cell_on(
         &mut self,
-        screen: &mut TerminalOutput,
+        terminal: &mut TerminalOutput,
         text: String,
     ) -> Result<(), Error> {
         let invalid = |message: String| Error::new(ErrorCode::ArgsInvalid, message);
@@ -163,7 +163,7 @@ impl PromptSession {
         let mut images = Vec::new();
         let finished = {
             let mut show = |event: &Event| {
-                screen.show_event(event);
+                terminal.show_event(event);
                 images.extend(images::image_of(event));
             };
             let mut running = std::pin::pin!(self.engine.run(command, &mut show));
@@ -176,9 +176,9 @@ impl PromptSession {
                 }
             }
         }?;
-        screen.show_outcome(&finished.execution);
+        terminal.show_outcome(&finished.execution);
         for image in &images {
-            screen.print_note(&format!("belljar: {image}; save it with %save"));
+            terminal.print_note(&format!("belljar: {image}; save it with %save"));
         }
         if !images.is_empty() {
             self.images = images;
@@ -228,8 +228,8 @@ impl PromptSession {
     async fn upload_file(&self, path: &Path) -> Result<(), CliError> {
         let InputFile { name, content } = request_args::read_input(path)?;
         let size = self.engine.write_file(self.id, name.clone(), content.into_reader()).await?;
-        let shown = terminal::sanitize_plain(&name);
-        eprintln!("belljar: copied {shown} ({size} bytes) into the working directory");
+        let display_name = terminal::sanitize_plain(&name);
+        eprintln!("belljar: copied {display_name} ({size} bytes) into the working directory");
         Ok(())
     }
 
@@ -259,10 +259,10 @@ impl PromptSession {
 /// Writes a new file and never overwrites an existing one.
 fn write_new_file(path: &Path, content: impl Read) -> Result<(), CliError> {
     let mut content = content.take(SAVE_BYTES_MAX);
-    let written = File::create_new(path).and_then(|mut file| io::copy(&mut content, &mut file));
-    let shown = terminal::sanitize_plain(&path.display().to_string());
+    let result = File::create_new(path).and_then(|mut file| io::copy(&mut content, &mut file));
+    let display_name = terminal::sanitize_plain(&path.display().to_string());
     let size =
-        written.map_err(|error| CliError::usage(format!("cannot write {shown}: {error}")))?;
-    eprintln!("belljar: saved {shown} ({size} bytes)");
+        result.map_err(|error| CliError::usage(format!("cannot write {display_name}: {error}")))?;
+    eprintln!("belljar: saved {display_name} ({size} bytes)");
     Ok(())
 }

@@ -49,7 +49,7 @@ enum Command {
     /// Use it to run a script that the instructions of a skill mention. The files of the skill are
     /// read-only in the sandbox.
     #[command(after_help = "Examples:\n  \
-        belljar skill run dataviz --file totals.json --out . scripts/chart.py /workspace/totals.json")]
+        belljar skill run dataviz --file totals.json --out . scripts/chart.py --out /workspace/chart.html /workspace/totals.json")]
     Run(run::Args),
 }
 

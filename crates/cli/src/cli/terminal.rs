@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal, Write};
 use types::{DisplayData, ErrorCode, Event, Execution, OutputStream, Round, Warning};
 
 const ESCAPE: char = '\x1b';
-/// Longer than any real colour sequence.
+/// Maximum length of a colour sequence: longer than any real one.
 const COLOUR_BYTES_MAX: usize = 64;
 const RESET: &str = "\x1b[0m";
 
@@ -174,8 +174,8 @@ impl<W: Write + IsTerminal> SanitizedWriter<W> {
 
     /// Ignores closed outputs: the code continues when the reader has gone.
     fn write(&mut self, text: &str) {
-        let written = self.writer.write_all(text.as_bytes()).and_then(|()| self.writer.flush());
-        if let Err(error) = written
+        let result = self.writer.write_all(text.as_bytes()).and_then(|()| self.writer.flush());
+        if let Err(error) = result
             && error.kind() != io::ErrorKind::BrokenPipe
         {
             self.write_error.get_or_insert(error);

@@ -156,9 +156,9 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
             remote.show(ApiRequest::get(volume_path(remote, &volume).await?)).await
         }
         Command::Files(VolumeArgs { volume }) => {
-            let mut shown =
+            let mut columns =
                 remote.client.json(ApiRequest::get(volume_path(remote, &volume).await?)).await?;
-            let files = shown["files"].as_array_mut().map(std::mem::take).unwrap_or_default();
+            let files = columns["files"].as_array_mut().map(std::mem::take).unwrap_or_default();
             remote.table(files, FILE_COLUMNS)
         }
         Command::Put { volume, file, path } => put_file(remote, &volume, &file, path).await,

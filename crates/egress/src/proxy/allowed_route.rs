@@ -27,46 +27,49 @@ pub(super) struct AllowedRoute {
 
 /// The scheme of requests to a destination with a credential. The proxy must read them to inject
 /// it.
-pub(super) fn interception_scheme(way: &EgressPolicy, to: &Destination) -> Option<Scheme> {
-    let mut schemes = way.credentials.iter().filter(|it| it.destination == *to).map(|it| it.scheme);
+pub(super) fn interception_scheme(policy: &EgressPolicy, to: &Destination) -> Option<Scheme> {
+    let mut schemes =
+        policy.credentials.iter().filter(|it| it.destination == *to).map(|it| it.scheme);
     let first = schemes.next()?;
     Some(schemes.find(|scheme| *scheme == Scheme::Https).unwrap_or(first))
 }
 
 fn credentials_for<'a>(
-    way: &'a EgressPolicy,
+    policy: &'a EgressPolicy,
     to: &'a Destination,
     scheme: Scheme,
 ) -> impl Iterator<Item = &'a Credential> {
-    way.credentials.iter().filter(move |it| it.destination == *to && it.scheme == scheme)
+    policy.credentials.iter().filter(move |it| it.destination == *to && it.scheme == scheme)
 }
 
-fn denial(way: &EgressPolicy, to: &Destination) -> EgressError {
+fn denial(policy: &EgressPolicy, to: &Destination) -> EgressError {
     let to = to.clone();
-    match matching_integration(&way.disabled, &to) {
+    match matching_integration(&policy.disabled, &to) {
         Some(IntegrationRules { integration, .. }) => {
             EgressError::IntegrationDisabled { to, integration: integration.clone() }
         }
-        None => EgressError::NotAllowed { to, named_in: way.integrations_field },
+        None => EgressError::NotAllowed { to, named_in: policy.integrations_field },
     }
 }
 
 impl AllowedRoute {
     pub(super) fn new(
-        way: Arc<EgressPolicy>,
+        policy: Arc<EgressPolicy>,
         to: &Destination,
         scheme: Scheme,
     ) -> Result<Self, EgressError> {
-        let opener = credentials_for(&way, to, scheme).find(|it| it.grants_access);
-        let by = match (opener, matching_integration(&way.openings, to)) {
+        let opener = credentials_for(&policy, to, scheme).find(|it| it.grants_access);
+        let by = match (opener, matching_integration(&policy.openings, to)) {
             (Some(credential), _) => format!("secret:{}", credential.secret.name),
             (None, Some(opening)) => opening.integration.clone(),
-            (None, None) if credentials_for(&way, to, Scheme::Https).any(|it| it.grants_access) => {
+            (None, None)
+                if credentials_for(&policy, to, Scheme::Https).any(|it| it.grants_access) =>
+            {
                 return Err(EgressError::HttpsRequired(to.clone()));
             }
-            (None, None) => return Err(denial(&way, to)),
+            (None, None) => return Err(denial(&policy, to)),
         };
-        Ok(Self { policy: way, destination: to.clone(), scheme, allowed_by: by })
+        Ok(Self { policy, destination: to.clone(), scheme, allowed_by: by })
     }
 
     pub(super) fn destination(&self) -> &Destination {
@@ -77,7 +80,7 @@ impl AllowedRoute {
         self.scheme
     }
 
-    /// What allowed it, for the log.
+    /// The integration or secret that allowed the route, for the log.
     pub(super) fn allowed_by(&self) -> &str {
         &self.allowed_by
     }
@@ -112,8 +115,8 @@ impl AllowedRoute {
         answers: &[IpAddr],
     ) -> Result<Vec<SocketAddr>, EgressError> {
         let opens = self.credentials().any(|it| it.grants_access);
-        let routed = allowed_addresses(&self.policy.openings, &self.destination, answers).or_else(
-            |refused| {
+        let routed =
+            allowed_addresses(&self.policy.openings, &self.destination, answers).or_else(|error| {
                 // A credential that grants access allows exactly its destination.
                 let exactly = IntegrationRules {
                     integration: String::new(),
@@ -122,11 +125,10 @@ impl AllowedRoute {
                 if opens {
                     allowed_addresses(&[exactly], &self.destination, answers)
                 } else {
-                    Err(refused)
+                    Err(error)
                 }
-            },
-        );
-        let addresses = routed.map_err(|refused| self.address_error(refused))?;
+            });
+        let addresses = routed.map_err(|error| self.address_error(error))?;
         let plain = self.scheme == Scheme::Http && self.credentials().next().is_some();
         if plain && addresses.iter().any(|address| check_public(address.ip()).is_ok()) {
             return Err(EgressError::SecretOverPlainHttp(self.destination.clone()));
@@ -134,9 +136,9 @@ impl AllowedRoute {
         Ok(addresses)
     }
 
-    fn address_error(&self, refused: RouteError) -> EgressError {
+    fn address_error(&self, error: RouteError) -> EgressError {
         let to = self.destination.clone();
-        match refused {
+        match error {
             RouteError::NoAddress => EgressError::Unresolved(to),
             RouteError::Address(reason) if reason.is_internal() => {
                 EgressError::PrivateAddressNotListed { to, reason }
@@ -151,10 +153,11 @@ impl AllowedRoute {
     pub(super) fn inject_credentials(&self, headers: &mut HeaderMap) -> Result<(), EgressError> {
         let credentials: Vec<&Credential> = self.credentials().collect();
         // Not by name: a workspace and one of its principals can have secrets of the same name.
-        for places in credentials.chunk_by(|one, next| one.placeholder == next.placeholder) {
-            let silent = places.iter().all(|it| !headers.contains_key(&it.header));
-            let asked = places.iter().filter(|it| has_placeholder(headers, it));
-            let due = if silent { places[..1].to_vec() } else { asked.copied().collect() };
+        for group in credentials.chunk_by(|one, next| one.placeholder == next.placeholder) {
+            let none_set = group.iter().all(|it| !headers.contains_key(&it.header));
+            let with_placeholder = group.iter().filter(|it| has_placeholder(headers, it));
+            let due =
+                if none_set { group[..1].to_vec() } else { with_placeholder.copied().collect() };
             for credential in due {
                 headers.insert(credential.header.clone(), credential_header_value(credential)?);
             }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) struct PendingAttempt {
     sandbox: Arc<ProxyClient>,
     destination: Destination,
-    /// What allows it, once that is decided.
+    /// The integration or secret that allows the attempt, once that is decided.
     allowed_by: Option<String>,
     is_recorded: bool,
 }
@@ -34,17 +34,17 @@ impl PendingAttempt {
     /// Checks the attempt against the current policy.
     pub(super) async fn authorize(&mut self, scheme: Scheme) -> Result<AllowedRoute, EgressError> {
         self.allowed_by = None;
-        let way = self.sandbox.current_policy().await?;
-        self.authorize_with(way, scheme)
+        let policy = self.sandbox.current_policy().await?;
+        self.authorize_with(policy, scheme)
     }
 
     /// Checks the attempt against this policy.
     pub(super) fn authorize_with(
         &mut self,
-        way: Arc<EgressPolicy>,
+        policy: Arc<EgressPolicy>,
         scheme: Scheme,
     ) -> Result<AllowedRoute, EgressError> {
-        let route = AllowedRoute::new(way, &self.destination, scheme)?;
+        let route = AllowedRoute::new(policy, &self.destination, scheme)?;
         self.allowed_by = Some(route.allowed_by().to_owned());
         Ok(route)
     }

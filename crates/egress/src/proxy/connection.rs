@@ -35,7 +35,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-/// More than clients send.
+/// Maximum size of a request head: larger than clients send.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Buffer size of each direction.
 const RELAY_BYTES: usize = 128 * 1024;
@@ -51,13 +51,13 @@ pub(super) struct Connection {
     upgrade: Mutex<Option<ConnectionUpgrade>>,
 }
 
-/// What a connection is upgraded to.
+/// The protocol that a connection is upgraded to.
 enum ConnectionUpgrade {
     Tunnel {
         client: OnUpgrade,
-        passage: AllowedRoute,
+        route: AllowedRoute,
         host: MeteredStream<TcpStream>,
-        _seat: ConnectionSlot,
+        _slot: ConnectionSlot,
     },
     Intercepted {
         client: OnUpgrade,
@@ -74,20 +74,20 @@ struct WebSocketRelay {
     /// Present if the host has a credential.
     redactor: Option<MaskingStream>,
     stream_end: StreamEnd,
-    _seat: ConnectionSlot,
+    _slot: ConnectionSlot,
 }
 
-/// What a CONNECT opened.
+/// The tunnel that a CONNECT opened.
 enum OpenedTunnel {
-    Opaque { passage: AllowedRoute, host: MeteredStream<TcpStream> },
+    Opaque { route: AllowedRoute, host: MeteredStream<TcpStream> },
     Intercepted { tls: Option<Arc<ServerConfig>> },
 }
 
 impl Connection {
-    fn new(sandbox: Arc<ProxyClient>, presence: Arc<TrackedConnection>) -> Self {
+    fn new(sandbox: Arc<ProxyClient>, tracked: Arc<TrackedConnection>) -> Self {
         Self {
             sandbox,
-            tracked: presence,
+            tracked,
             intercepted_target: None,
             pending_attempt: Mutex::default(),
             upstream: Default::default(),
@@ -97,34 +97,34 @@ impl Connection {
 
     fn intercepted(
         sandbox: &Arc<ProxyClient>,
-        presence: &Arc<TrackedConnection>,
+        tracked: &Arc<TrackedConnection>,
         attempt: PendingAttempt,
         scheme: Scheme,
     ) -> Self {
         let inside = Some((attempt.destination().clone(), scheme));
-        let line = Self::new(sandbox.clone(), presence.clone());
+        let line = Self::new(sandbox.clone(), tracked.clone());
         Self { intercepted_target: inside, pending_attempt: Mutex::new(Some(attempt)), ..line }
     }
 
     /// Serves a connection until it ends.
     pub(super) async fn run(
         sandbox: Arc<ProxyClient>,
-        presence: Arc<TrackedConnection>,
+        tracked: Arc<TrackedConnection>,
         stream: TcpStream,
     ) {
         if stream.set_nodelay(true).is_err() {
             return;
         }
-        let next = Self::new(sandbox.clone(), presence.clone()).serve(stream).await;
+        let next = Self::new(sandbox.clone(), tracked.clone()).serve(stream).await;
         let next = match next {
             Some(ConnectionUpgrade::Intercepted { client, attempt, tls }) => {
-                serve_intercepted(&sandbox, &presence, client, attempt, tls).await
+                serve_intercepted(&sandbox, &tracked, client, attempt, tls).await
             }
             next => next,
         };
         match next {
-            Some(ConnectionUpgrade::Tunnel { client, passage, host, _seat }) => {
-                run_tunnel(&sandbox, client, &passage, host).await;
+            Some(ConnectionUpgrade::Tunnel { client, route, host, _slot }) => {
+                run_tunnel(&sandbox, client, &route, host).await;
             }
             Some(ConnectionUpgrade::WebSocket(socket)) => socket.run(&sandbox).await,
             Some(ConnectionUpgrade::Intercepted { .. }) | None => {}
@@ -137,8 +137,8 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(async |request| {
-            let answered = self.handle_request(request).await;
-            Ok::<_, Infallible>(answered.unwrap_or_else(|refusal| refusal.response()))
+            let result = self.handle_request(request).await;
+            Ok::<_, Infallible>(result.unwrap_or_else(|error| error.response()))
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -169,20 +169,20 @@ impl Connection {
         &self,
         request: Request<Incoming>,
     ) -> Result<Response<ProxyBody>, EgressError> {
-        let seat = self
+        let slot = self
             .tracked
             .acquire_slot()
-            .inspect_err(|refusal| self.record_rejected_request(&request, refusal))?;
+            .inspect_err(|error| self.record_rejected_request(&request, error))?;
         let (mut attempt, scheme) = self.begin_attempt(&request)?;
         if request.method() == Method::CONNECT {
-            return self.handle_connect(attempt, request, seat).await;
+            return self.handle_connect(attempt, request, slot).await;
         }
-        let answered = match attempt.authorize(scheme).await {
-            Ok(passage) => self.forward(&passage, request, seat).await,
-            Err(refusal) => Err(refusal),
+        let result = match attempt.authorize(scheme).await {
+            Ok(route) => self.forward(&route, request, slot).await,
+            Err(error) => Err(error),
         };
-        attempt.finish(answered.as_ref().err());
-        answered
+        attempt.finish(result.as_ref().err());
+        result
     }
 
     /// Determines the destination of a request and starts its attempt.
@@ -206,12 +206,12 @@ impl Connection {
                 Ok((opened.unwrap_or_else(new), scheme))
             }
             Err(malformed) => {
-                let refusal = malformed.into();
+                let error = malformed.into();
                 match opened {
-                    Some(opened) => opened.finish(Some(&refusal)),
-                    None => record_rejection(&self.sandbox, request, &refusal),
+                    Some(opened) => opened.finish(Some(&error)),
+                    None => record_rejection(&self.sandbox, request, &error),
                 }
-                Err(refusal)
+                Err(error)
             }
         }
     }
@@ -220,21 +220,21 @@ impl Connection {
         &self,
         mut attempt: PendingAttempt,
         mut request: Request<Incoming>,
-        seat: ConnectionSlot,
+        slot: ConnectionSlot,
     ) -> Result<Response<ProxyBody>, EgressError> {
         let client = hyper::upgrade::on(&mut request);
         let next = match self.open_tunnel(&mut attempt).await {
-            Ok(OpenedTunnel::Opaque { passage, host }) => {
+            Ok(OpenedTunnel::Opaque { route, host }) => {
                 attempt.finish(None);
-                ConnectionUpgrade::Tunnel { client, passage, host, _seat: seat }
+                ConnectionUpgrade::Tunnel { client, route, host, _slot: slot }
             }
             // Each request inside the tunnel takes its own slot.
             Ok(OpenedTunnel::Intercepted { tls }) => {
                 ConnectionUpgrade::Intercepted { client, attempt, tls }
             }
-            Err(refusal) => {
-                attempt.finish(Some(&refusal));
-                return Err(refusal);
+            Err(error) => {
+                attempt.finish(Some(&error));
+                return Err(error);
             }
         };
         self.set_upgrade(next);
@@ -244,28 +244,31 @@ impl Connection {
     /// Opens a tunnel. An intercepted one connects to nothing yet: its requests are checked one by
     /// one.
     async fn open_tunnel(&self, attempt: &mut PendingAttempt) -> Result<OpenedTunnel, EgressError> {
-        let way = self.sandbox.current_policy().await?;
-        match interception_scheme(&way, attempt.destination()) {
+        let policy = self.sandbox.current_policy().await?;
+        match interception_scheme(&policy, attempt.destination()) {
             Some(scheme) => {
-                attempt.authorize_with(way, scheme)?;
-                let stand_in = || self.sandbox.proxy.ca.server_config_for(attempt.destination());
-                let tls = (scheme == Scheme::Https).then(stand_in).transpose()?;
+                attempt.authorize_with(policy, scheme)?;
+                let to = attempt.destination();
+                let config = || self.sandbox.proxy.ca.server_config_for(to);
+                let tls = (scheme == Scheme::Https).then(config).transpose();
+                let tls =
+                    tls.map_err(|source| EgressError::Interception { to: to.clone(), source })?;
                 Ok(OpenedTunnel::Intercepted { tls })
             }
             None => {
-                let passage = attempt.authorize_with(way, Scheme::Https)?;
-                let (_, host) = dial(&self.sandbox, &passage).await?;
-                Ok(OpenedTunnel::Opaque { passage, host })
+                let route = attempt.authorize_with(policy, Scheme::Https)?;
+                let (_, host) = dial(&self.sandbox, &route).await?;
+                Ok(OpenedTunnel::Opaque { route, host })
             }
         }
     }
 
     /// Logs a request for which there is no slot.
-    fn record_rejected_request(&self, request: &Request<Incoming>, refusal: &EgressError) {
+    fn record_rejected_request(&self, request: &Request<Incoming>, error: &EgressError) {
         let opened = self.pending_attempt.lock().unwrap_or_else(PoisonError::into_inner).take();
         match opened {
-            Some(opened) => opened.finish(Some(refusal)),
-            None => record_rejection(&self.sandbox, request, refusal),
+            Some(opened) => opened.finish(Some(error)),
+            None => record_rejection(&self.sandbox, request, error),
         }
     }
 
@@ -276,14 +279,14 @@ impl Connection {
     /// Forwards a request with the credentials of its destination, and returns the response.
     async fn forward(
         &self,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
         mut request: Request<Incoming>,
-        seat: ConnectionSlot,
+        slot: ConnectionSlot,
     ) -> Result<Response<ProxyBody>, EgressError> {
         let client =
             message::is_websocket_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
         let is_head = request.method() == Method::HEAD;
-        let redactor = self.sandbox.masking_stream(passage).await?;
+        let redactor = self.sandbox.masking_stream(route).await?;
         request.extensions_mut().clear();
         let headers = request.headers_mut();
         message::strip_hop_by_hop_headers(headers);
@@ -295,62 +298,62 @@ impl Connection {
             // The common extension compresses frames.
             headers.remove(SEC_WEBSOCKET_EXTENSIONS);
         }
-        passage.inject_credentials(headers)?;
-        let speech =
+        route.inject_credentials(headers)?;
+        let http_version =
             if client.is_some() { HttpVersionChoice::Http1 } else { HttpVersionChoice::Any };
-        let (mut response, ending) = self.send_upstream(passage, request, speech).await?;
+        let (mut response, stream_end) = self.send_upstream(route, request, http_version).await?;
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         match client {
             Some(_) if switched && redactor.is_some() && has_websocket_extensions(&response) => {
-                Err(EgressError::UnexpectedEncoding(passage.destination().clone()))
+                Err(EgressError::UnexpectedEncoding(route.destination().clone()))
             }
             Some(client) if switched => {
                 let host = hyper::upgrade::on(&mut response).await;
                 let host = host
-                    .map_err(|error| EgressError::invalid_response(passage.destination(), error))?;
-                let passage = passage.clone();
+                    .map_err(|error| EgressError::invalid_response(route.destination(), error))?;
+                let route = route.clone();
                 let covers = redactor.clone();
                 let socket = WebSocketRelay {
                     client,
-                    route: passage,
+                    route,
                     host,
                     redactor: covers,
-                    stream_end: ending,
-                    _seat: seat,
+                    stream_end,
+                    _slot: slot,
                 };
                 self.set_upgrade(ConnectionUpgrade::WebSocket(socket));
                 let mut response = client_response(response, redactor, None);
                 message::set_websocket_upgrade(response.headers_mut());
                 Ok(response)
             }
-            None if switched => Err(EgressError::UnexpectedUpgrade(passage.destination().clone())),
+            None if switched => Err(EgressError::UnexpectedUpgrade(route.destination().clone())),
             _ if redactor.is_some() && !is_head && has_encoded_body(&response) => {
-                Err(EgressError::UnexpectedEncoding(passage.destination().clone()))
+                Err(EgressError::UnexpectedEncoding(route.destination().clone()))
             }
-            _ => Ok(client_response(response, redactor, Some(seat))),
+            _ => Ok(client_response(response, redactor, Some(slot))),
         }
     }
 
     /// Sends a request over the previous upstream connection, if that has the same target.
     async fn send_upstream(
         &self,
-        passage: &AllowedRoute,
+        route: &AllowedRoute,
         mut request: Request<Incoming>,
-        speech: HttpVersionChoice,
+        http_version: HttpVersionChoice,
     ) -> Result<(Response<Incoming>, StreamEnd), EgressError> {
-        let mut kept = self.upstream.lock().await;
-        if let Some(upstream) = kept.as_mut().filter(|it| it.can_serve(passage, speech)) {
+        let mut connection = self.upstream.lock().await;
+        if let Some(upstream) = connection.as_mut().filter(|it| it.can_serve(route, http_version)) {
             match upstream.send(request).await {
                 // The host closed it before anything was sent.
                 Err(UpstreamSendError { unsent: Some(unsent), .. }) => request = *unsent,
-                Err(UpstreamSendError { error: refusal, .. }) => return Err(refusal),
+                Err(UpstreamSendError { error, .. }) => return Err(error),
                 Ok(response) => return Ok((response, upstream.stream_end())),
             }
         }
-        let upstream =
-            kept.insert(UpstreamConnection::connect(&self.sandbox, passage, speech).await?);
+        let upstream = connection
+            .insert(UpstreamConnection::connect(&self.sandbox, route, http_version).await?);
         let sent = upstream.send(request).await;
-        let response = sent.map_err(|unanswered| unanswered.error)?;
+        let response = sent.map_err(|send_error| send_error.error)?;
         Ok((response, upstream.stream_end()))
     }
 }
@@ -370,7 +373,7 @@ fn has_websocket_extensions(response: &Response<Incoming>) -> bool {
 fn client_response(
     response: Response<Incoming>,
     redactor: Option<MaskingStream>,
-    seat: Option<ConnectionSlot>,
+    slot: Option<ConnectionSlot>,
 ) -> Response<ProxyBody> {
     let (mut parts, body) = response.into_parts();
     parts.extensions.clear();
@@ -383,21 +386,21 @@ fn client_response(
         }
         None => body.map_err(Into::into).boxed_unsync(),
     };
-    let body = SlotHoldingBody::new(body, seat).boxed_unsync();
+    let body = SlotHoldingBody::new(body, slot).boxed_unsync();
     Response::from_parts(parts, body)
 }
 
 /// Serves an intercepted tunnel in place of the host.
 async fn serve_intercepted(
     sandbox: &Arc<ProxyClient>,
-    presence: &Arc<TrackedConnection>,
+    tracked: &Arc<TrackedConnection>,
     client: OnUpgrade,
     attempt: PendingAttempt,
     tls: Option<Arc<ServerConfig>>,
 ) -> Option<ConnectionUpgrade> {
     let client = TokioIo::new(client.await.ok()?);
     let Some(tls) = tls else {
-        return Connection::intercepted(sandbox, presence, attempt, Scheme::Http)
+        return Connection::intercepted(sandbox, tracked, attempt, Scheme::Http)
             .serve(client)
             .await;
     };
@@ -406,23 +409,23 @@ async fn serve_intercepted(
     let first = first.ok().and_then(Result::ok).and_then(|read| read.first().copied());
     if first.is_some_and(|byte| byte != sni::TLS_HANDSHAKE_RECORD) {
         // A plain HTTP client gets the error as an HTTP response.
-        return Connection::intercepted(sandbox, presence, attempt, Scheme::Http)
+        return Connection::intercepted(sandbox, tracked, attempt, Scheme::Http)
             .serve(client)
             .await;
     }
-    let greeting = TlsAcceptor::from(tls).accept(client);
-    let refusal = match timeout(sandbox.proxy.limits.header_timeout, greeting).await {
+    let handshake = TlsAcceptor::from(tls).accept(client);
+    let error = match timeout(sandbox.proxy.limits.header_timeout, handshake).await {
         Ok(Ok(stream))
             if sni::sni_matches(stream.get_ref().1.server_name(), attempt.destination()) =>
         {
-            return Connection::intercepted(sandbox, presence, attempt, Scheme::Https)
+            return Connection::intercepted(sandbox, tracked, attempt, Scheme::Https)
                 .serve(stream)
                 .await;
         }
         Ok(Ok(_)) => EgressError::SniMismatch(attempt.destination().clone()),
         Ok(Err(_)) | Err(_) => EgressError::TlsRequired(attempt.destination().clone()),
     };
-    attempt.finish(Some(&refusal));
+    attempt.finish(Some(&error));
     None
 }
 
@@ -430,26 +433,26 @@ async fn serve_intercepted(
 async fn run_tunnel(
     sandbox: &ProxyClient,
     client: OnUpgrade,
-    passage: &AllowedRoute,
+    route: &AllowedRoute,
     mut host: MeteredStream<TcpStream>,
 ) {
     let Ok(client) = client.await else { return };
-    let mut client = SniGuard::new(TokioIo::new(client), passage.destination().clone());
+    let mut client = SniGuard::new(TokioIo::new(client), route.destination().clone());
     relay(&mut client, &mut host).await;
-    let refusal = match host.stream_end().get() {
-        _ if client.is_rejected() => EgressError::SniMismatch(passage.destination().clone()),
-        Some(bound) => EgressError::limit_reached(passage.destination(), *bound),
+    let error = match host.stream_end().get() {
+        _ if client.is_rejected() => EgressError::SniMismatch(route.destination().clone()),
+        Some(bound) => EgressError::limit_reached(route.destination(), *bound),
         None => return,
     };
-    record_disconnect(sandbox, passage, &refusal);
+    record_disconnect(sandbox, route, &error);
 }
 
 impl WebSocketRelay {
     async fn run(self, sandbox: &ProxyClient) {
-        let Self { client, route: passage, host, redactor, stream_end: ending, _seat } = self;
+        let Self { client, route, host, redactor, stream_end, _slot } = self;
         let Ok(client) = client.await else { return };
         let (mut client, mut host) = (TokioIo::new(client), TokioIo::new(host));
-        let refused = match redactor {
+        let frame_error = match redactor {
             Some(redactor) => {
                 let mut host = RedactingWebSocketStream::new(host, redactor);
                 relay(&mut client, &mut host).await;
@@ -460,13 +463,13 @@ impl WebSocketRelay {
                 None
             }
         };
-        let to = passage.destination();
-        let refusal = match (refused, ending.get()) {
+        let to = route.destination();
+        let error = match (frame_error, stream_end.get()) {
             (Some(why), _) => EgressError::InvalidFrame { to: to.clone(), why },
             (None, Some(bound)) => EgressError::limit_reached(to, *bound),
             (None, None) => return,
         };
-        record_disconnect(sandbox, &passage, &refusal);
+        record_disconnect(sandbox, &route, &error);
     }
 }
 

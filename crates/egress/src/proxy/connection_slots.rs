@@ -128,7 +128,7 @@ fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
 /// One connection of a sandbox.
 pub(super) struct TrackedConnection {
     sandbox: Arc<ProxyClient>,
-    /// Its key among the idle connections, and the number of its slots.
+    /// The key of the connection among the idle ones, and the number of its slots.
     position: Mutex<(Option<u64>, usize)>,
     close: Arc<Notify>,
 }
@@ -147,11 +147,11 @@ impl TrackedConnection {
 
     /// Takes a slot for a request that was read.
     pub(super) fn acquire_slot(self: &Arc<Self>) -> Result<ConnectionSlot, EgressError> {
-        let seats = &self.sandbox.proxy.connection_slots;
-        seats.acquire(self.sandbox.id, self.sandbox.policy_source.workspace())?;
+        let connection_slots = &self.sandbox.proxy.connection_slots;
+        connection_slots.acquire(self.sandbox.id, self.sandbox.policy_source.workspace())?;
         let mut place = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = place.0.take() {
-            seats.remove_idle(at);
+            connection_slots.remove_idle(at);
         }
         place.1 += 1;
         Ok(ConnectionSlot(Arc::clone(self)))
@@ -173,12 +173,12 @@ pub(super) struct ConnectionSlot(Arc<TrackedConnection>);
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let TrackedConnection { sandbox, position: place, close } = &*self.0;
-        let seats = &sandbox.proxy.connection_slots;
-        seats.release(sandbox.id, sandbox.policy_source.workspace());
+        let connection_slots = &sandbox.proxy.connection_slots;
+        connection_slots.release(sandbox.id, sandbox.policy_source.workspace());
         let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
         place.1 = place.1.saturating_sub(1);
         if place.1 == 0 && place.0.is_none() {
-            place.0 = Some(seats.add_idle(sandbox.id, close));
+            place.0 = Some(connection_slots.add_idle(sandbox.id, close));
         }
     }
 }
@@ -186,12 +186,12 @@ impl Drop for ConnectionSlot {
 /// A response body that holds the slot of its request until the last byte.
 pub(super) struct SlotHoldingBody {
     body: ProxyBody,
-    _seat: Option<ConnectionSlot>,
+    _slot: Option<ConnectionSlot>,
 }
 
 impl SlotHoldingBody {
-    pub(super) fn new(body: ProxyBody, seat: Option<ConnectionSlot>) -> Self {
-        Self { body, _seat: seat }
+    pub(super) fn new(body: ProxyBody, slot: Option<ConnectionSlot>) -> Self {
+        Self { body, _slot: slot }
     }
 }
 

@@ -46,11 +46,11 @@ pub(super) enum MalformedRequest {
 pub(super) enum EgressError {
     #[error("{0}")]
     Malformed(#[from] MalformedRequest),
-    #[error("this session has {0} connections, the maximum")]
+    #[error("limit of {0} connections of this session reached; close some")]
     SandboxBusy(usize),
-    #[error("the sandboxes of this server have {0} connections, the maximum; try later")]
+    #[error("limit of {0} connections of all sandboxes of this server reached; try later")]
     ProxyBusy(usize),
-    #[error("the sandboxes of this workspace have {0} connections, the maximum; try later")]
+    #[error("limit of {0} connections of all sandboxes of this workspace reached; try later")]
     WorkspaceBusy(usize),
     #[error(
         "{to} has {count} secrets with {bytes} bytes in total; the maximum for one host is \
@@ -70,8 +70,8 @@ pub(super) enum EgressError {
     PolicyUnavailable { why: String },
 
     #[error(
-        "{to} is not allowed by any integration of this session; add one that allows it to \
-         {named_in}"
+        "{to} is not allowed by any integration of this session; list one that allows this host \
+         in {named_in}"
     )]
     NotAllowed { to: Destination, named_in: IntegrationsField },
     #[error("{to} is not allowed: integration {integration} is disabled")]
@@ -79,12 +79,12 @@ pub(super) enum EgressError {
     #[error("{0} is allowed by a secret, and only over https")]
     HttpsRequired(Destination),
     #[error(
-        "{to} has an address that is not public ({reason}); a network rule must also list the \
-         address, as ADDRESS:{}",
+        "{to} resolves to an address that is not public ({reason}); add the address to a network \
+         rule, as ADDRESS:{}",
         .to.port()
     )]
     PrivateAddressNotListed { to: Destination, reason: NonPublicAddress },
-    #[error("{to} has an address that is never allowed ({reason})")]
+    #[error("{to} resolves to an address that is never allowed ({reason})")]
     AddressForbidden { to: Destination, reason: NonPublicAddress },
     #[error("{0} is public; secrets are not sent to it over plain http")]
     SecretOverPlainHttp(Destination),
@@ -127,8 +127,11 @@ pub(super) enum EgressError {
     /// The client has disconnected.
     #[error("the client disconnected or its sandbox ended before {0} responded")]
     Aborted(Destination),
-    #[error("the proxy cannot terminate TLS for this host")]
-    Interception(#[from] CaError),
+    #[error(
+        "the proxy cannot create a certificate for {to}; ask the operator to check the log of the \
+         server"
+    )]
+    Interception { to: Destination, source: CaError },
 }
 
 impl EgressError {
@@ -191,7 +194,7 @@ impl EgressError {
             | Self::UnexpectedEncoding(_)
             | Self::InvalidFrame { .. }
             | Self::Aborted(_)
-            | Self::Interception(_) => StatusCode::BAD_GATEWAY,
+            | Self::Interception { .. } => StatusCode::BAD_GATEWAY,
             Self::LookupsBusy(_) | Self::ConnectTimeout(_) | Self::IdleTimeout { .. } => {
                 StatusCode::GATEWAY_TIMEOUT
             }

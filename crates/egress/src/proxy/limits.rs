@@ -3,9 +3,9 @@
 use rustix::process::{Resource, getrlimit};
 use std::time::Duration;
 
-/// More than any client pool opens; each takes two file descriptors of the server.
+/// Connections of one sandbox: more than any client pool opens; each takes two file descriptors of the server.
 const CONNECTIONS_MAX: usize = 256;
-/// Of all sandboxes together.
+/// Connections of all sandboxes together.
 const CONNECTIONS_TOTAL_MAX: usize = 4_096;
 /// One workspace gets at most this fraction of them (a quarter).
 const WORKSPACE_SHARE: usize = 4;
@@ -47,7 +47,7 @@ pub struct ProxyLimits {
     pub header_timeout: Duration,
     /// Without a byte in either direction.
     pub idle_timeout: Duration,
-    /// Of all connections together, as counted on the wire.
+    /// Bytes of all connections together, as counted on the wire.
     pub bytes_up: u64,
     pub bytes_down: u64,
 }

@@ -106,10 +106,10 @@ fn destination(authority: &Authority, port: u16) -> Result<Destination, Malforme
 
 /// A port that is present but invalid is an error, not the default port.
 fn port_of(authority: &Authority, usual: u16) -> Result<u16, MalformedRequest> {
-    let written = authority.as_str().len() > authority.host().len();
+    let has_port = authority.as_str().len() > authority.host().len();
     match authority.port_u16() {
         Some(port) => Ok(port),
-        None if written => Err(MalformedRequest::MissingPort),
+        None if has_port => Err(MalformedRequest::MissingPort),
         None => Ok(usual),
     }
 }

@@ -17,9 +17,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 pub(super) enum TrafficLimit {
     #[error("no data for {0} seconds")]
     Idle(u64),
-    #[error("this session has sent {0} bytes, the maximum")]
+    #[error("limit of {0} bytes sent by this session reached; reset the session")]
     Up(u64),
-    #[error("this session has received {0} bytes, the maximum")]
+    #[error("limit of {0} bytes received by this session reached; reset the session")]
     Down(u64),
 }
 
@@ -127,9 +127,9 @@ impl<S: AsyncWrite + Unpin> MeteredStream<S> {
     fn count_written(
         &mut self,
         context: &mut Context<'_>,
-        written: Poll<io::Result<usize>>,
+        result: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        match written {
+        match result {
             Poll::Pending => self.poll_idle_timer(context),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(bytes)) => {
@@ -147,8 +147,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
-        this.count_written(context, written)
+        let result = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.count_written(context, result)
     }
 
     fn poll_write_vectored(
@@ -157,8 +157,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write_vectored(context, parts);
-        this.count_written(context, written)
+        let result = Pin::new(&mut this.stream).poll_write_vectored(context, parts);
+        this.count_written(context, result)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -13,8 +13,9 @@ use std::task::{Context, Poll, ready};
 
 /// Masks the values in these headers. Removes a header whose name contains one.
 pub(super) fn mask_headers(redactor: &MaskingStream, headers: &mut HeaderMap) {
-    let telling = |name: &&HeaderName| redactor.mask_complete(name.as_str().as_bytes()).is_some();
-    let named: Vec<HeaderName> = headers.keys().filter(telling).cloned().collect();
+    let has_secret =
+        |name: &&HeaderName| redactor.mask_complete(name.as_str().as_bytes()).is_some();
+    let named: Vec<HeaderName> = headers.keys().filter(has_secret).cloned().collect();
     for name in named {
         headers.remove(name);
     }
@@ -152,9 +153,9 @@ mod tests {
     }
 
     /// A host, and its redacted response for a sandbox that sent it this value.
-    async fn told(value: &str) -> (UnboundedSender<Part>, RedactingBody<ChannelBody>) {
-        let (host, said) = unbounded_channel();
-        (host, RedactingBody::new(ChannelBody(said), redactor(value).await))
+    async fn body_of(value: &str) -> (UnboundedSender<Part>, RedactingBody<ChannelBody>) {
+        let (host, sender) = unbounded_channel();
+        (host, RedactingBody::new(ChannelBody(sender), redactor(value).await))
     }
 
     fn data(text: &str) -> Part {
@@ -182,21 +183,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_arrives_before_the_host_says_more() {
-        let (host, mut body) = told("secret-value").await;
+        let (host, mut body) = body_of("secret-value").await;
         for event in ["data: 1\n\n", "data: secret-va\n\n", "\n", "{\"a\": \"b\"}\r\n"] {
             host.send(data(event)).unwrap();
-            let mut heard = Vec::new();
-            while heard.len() < event.len() {
+            let mut received = Vec::new();
+            while received.len() < event.len() {
                 let frame = timeout(Duration::from_secs(5), body.frame()).await.expect(event);
-                heard.extend(frame.unwrap().unwrap().into_data().unwrap());
+                received.extend(frame.unwrap().unwrap().into_data().unwrap());
             }
-            assert_eq!(heard, event.as_bytes());
+            assert_eq!(received, event.as_bytes());
         }
     }
 
     #[tokio::test]
     async fn what_a_host_says_arrives_before_how_it_ends() {
-        let (host, body) = told("secret-value").await;
+        let (host, body) = body_of("secret-value").await;
         host.send(data("secret-")).unwrap();
         host.send(data("value")).unwrap();
         let trailers = HeaderMap::from_iter([(
@@ -214,13 +215,13 @@ mod tests {
     async fn t42_a_host_that_pauses_inside_of_a_value_tells_nothing_of_it() {
         const VALUE: &str = "sk-0123456789abcdef";
         for cut in [1, VALUE.len() / 2, VALUE.len() - 1] {
-            let (host, mut body) = told(VALUE).await;
+            let (host, mut body) = body_of(VALUE).await;
             host.send(data(&format!("your key:\n{}", &VALUE[..cut]))).unwrap();
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             while let Ok(frame) = timeout(Duration::from_millis(200), body.frame()).await {
-                heard.extend(frame.unwrap().unwrap().into_data().unwrap());
+                received.extend(frame.unwrap().unwrap().into_data().unwrap());
             }
-            assert_eq!(heard, b"your key:\n", "{cut}");
+            assert_eq!(received, b"your key:\n", "{cut}");
             host.send(data(&VALUE[cut..])).unwrap();
             drop(host);
             assert_eq!(body.collect().await.unwrap().to_bytes(), "*".repeat(VALUE.len()));
@@ -229,7 +230,7 @@ mod tests {
 
     #[tokio::test]
     async fn t42_an_answer_that_breaks_off_inside_of_a_value_tells_nothing_of_it() {
-        let (host, mut body) = told("sk-0123456789abcdef").await;
+        let (host, mut body) = body_of("sk-0123456789abcdef").await;
         host.send(data("your key:\nsk-0123456789abcde")).unwrap();
         host.send(Err("a limit")).unwrap();
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();

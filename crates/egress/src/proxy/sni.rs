@@ -18,10 +18,12 @@ pub(super) const TLS_HANDSHAKE_RECORD: u8 = 22;
 const READ_BYTES: usize = 16 * 1024;
 
 /// Whether the SNI is the requested host. An IP address has no SNI.
-pub(super) fn sni_matches(said: Option<&str>, to: &Destination) -> bool {
+pub(super) fn sni_matches(server_name: Option<&str>, to: &Destination) -> bool {
     match to.host() {
-        Host::Domain(name) => said.is_some_and(|said| said.eq_ignore_ascii_case(name)),
-        Host::Ipv4(_) | Host::Ipv6(_) => said.is_none(),
+        Host::Domain(name) => {
+            server_name.is_some_and(|server_name| server_name.eq_ignore_ascii_case(name))
+        }
+        Host::Ipv4(_) | Host::Ipv6(_) => server_name.is_none(),
     }
 }
 
@@ -40,7 +42,7 @@ enum ClientHelloState {
     /// The bytes that were read, and how many of them were forwarded.
     Forwarding {
         read: Vec<u8>,
-        passed: usize,
+        forwarded: usize,
     },
     Forwarded,
     Rejected,
@@ -52,8 +54,8 @@ struct SniMismatch;
 
 impl<S: AsyncRead + Unpin> SniGuard<S> {
     pub(super) fn new(stream: S, to: Destination) -> Self {
-        let greeting = ClientHelloState::Reading { acceptor: Box::default(), read: Vec::new() };
-        Self { stream, destination: to, client_hello: greeting }
+        let client_hello = ClientHelloState::Reading { acceptor: Box::default(), read: Vec::new() };
+        Self { stream, destination: to, client_hello }
     }
 
     /// Whether the SNI check ended the tunnel.
@@ -68,23 +70,23 @@ impl<S: AsyncRead + Unpin> SniGuard<S> {
             ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
             let part = buffer.filled();
             read.extend_from_slice(part);
-            let said = match read.first() {
+            let status = match read.first() {
                 Some(&TLS_HANDSHAKE_RECORD) if !part.is_empty() => read_server_name(acceptor, part),
                 // Not TLS, or the end of the stream before a complete ClientHello.
                 _ => Ok(ServerNameStatus::NotTls),
             };
-            let fits = match said {
+            let is_allowed = match status {
                 Ok(ServerNameStatus::Incomplete) => continue,
                 Ok(ServerNameStatus::NotTls) => read.first() != Some(&TLS_HANDSHAKE_RECORD),
                 Ok(ServerNameStatus::Name(name)) => sni_matches(name.as_deref(), &self.destination),
                 Err(_) => false,
             };
-            if !fits {
+            if !is_allowed {
                 self.client_hello = ClientHelloState::Rejected;
                 return Poll::Ready(Err(io::Error::other(SniMismatch)));
             }
             self.client_hello =
-                ClientHelloState::Forwarding { read: std::mem::take(read), passed: 0 };
+                ClientHelloState::Forwarding { read: std::mem::take(read), forwarded: 0 };
         }
         Poll::Ready(Ok(()))
     }
@@ -118,12 +120,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for SniGuard<S> {
         let this = self.get_mut();
         ready!(this.poll_client_hello(context))?;
         match &mut this.client_hello {
-            ClientHelloState::Forwarding { read, passed } => {
-                let left = read.get(*passed..).unwrap_or_default();
-                let fits = left.len().min(buffer.remaining());
-                buffer.put_slice(left.get(..fits).unwrap_or_default());
-                *passed += fits;
-                if *passed == read.len() {
+            ClientHelloState::Forwarding { read, forwarded } => {
+                let left = read.get(*forwarded..).unwrap_or_default();
+                let count = left.len().min(buffer.remaining());
+                buffer.put_slice(left.get(..count).unwrap_or_default());
+                *forwarded += count;
+                if *forwarded == read.len() {
                     this.client_hello = ClientHelloState::Forwarded;
                 }
                 Poll::Ready(Ok(()))

@@ -1,4 +1,4 @@
-//! Sizes of socket buffers, which the kernel holds for peers that do not read.
+//! Sizes of socket buffers, which the Linux kernel holds for peers that do not read.
 //!
 //! By default they grow to many megabytes, which count against no sandbox.
 

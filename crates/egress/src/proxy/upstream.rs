@@ -26,9 +26,9 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use url::Host;
 
-/// More than servers send; a larger head is an error.
+/// Maximum size of a response head: larger than servers send; a larger one is an error.
 const HEADER_BYTES_MAX: u32 = 128 * 1024;
-/// How far a host may send ahead of a slow client.
+/// Maximum bytes that a host may send ahead of a slow client.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
 /// If a name has more addresses than this, the first ones will do.
@@ -54,10 +54,10 @@ pub(super) async fn dial(
     let mut addresses = route.resolve_addresses(sandbox).await?;
     addresses.truncate(ADDRESSES_MAX);
     let to = route.destination();
-    let mut refusal = EgressError::Unresolved(to.clone());
+    let mut error = EgressError::Unresolved(to.clone());
     for address in &addresses {
         let share = time_max / u32::try_from(addresses.len()).unwrap_or(1);
-        refusal = match timeout(share, connect_tcp(*address)).await {
+        error = match timeout(share, connect_tcp(*address)).await {
             Ok(Ok(stream)) => {
                 return Ok((*address, MeteredStream::new(stream, sandbox.meter.clone())));
             }
@@ -65,7 +65,7 @@ pub(super) async fn dial(
             Err(_) => EgressError::ConnectTimeout(to.clone()),
         };
     }
-    Err(refusal)
+    Err(error)
 }
 
 async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
@@ -104,7 +104,7 @@ impl UpstreamConnection {
     pub(super) async fn connect(
         sandbox: &ProxyClient,
         route: &AllowedRoute,
-        speech: HttpVersionChoice,
+        http_version: HttpVersionChoice,
     ) -> Result<Self, EgressError> {
         match route.scheme() {
             Scheme::Http => {
@@ -113,7 +113,7 @@ impl UpstreamConnection {
                 let sender = http1_handshake(route.destination(), stream, &mut driver).await?;
                 Ok(Self::new(route, address, sender, ending, driver))
             }
-            Scheme::Https => Self::connect_tls(sandbox, route, speech).await,
+            Scheme::Https => Self::connect_tls(sandbox, route, http_version).await,
         }
     }
 
@@ -122,13 +122,13 @@ impl UpstreamConnection {
     async fn connect_tls(
         sandbox: &ProxyClient,
         route: &AllowedRoute,
-        speech: HttpVersionChoice,
+        http_version: HttpVersionChoice,
     ) -> Result<Self, EgressError> {
         let (http1, http2) = (&sandbox.proxy.tls_http1, &sandbox.proxy.tls_http2);
         let to = route.destination();
         let is_silent = match TlsUpstream::new(sandbox, route, http1).await {
             Ok(host)
-                if speech == HttpVersionChoice::Http1
+                if http_version == HttpVersionChoice::Http1
                     || host.negotiated(HTTP1)
                     || sandbox.is_http1_only(to) =>
             {
@@ -136,8 +136,10 @@ impl UpstreamConnection {
             }
             // Some hosts accept one connection at a time: drop this one.
             Ok(_) => true,
-            Err(refusal) if speech == HttpVersionChoice::Any && refusal.is_alpn_mismatch() => false,
-            Err(refusal) => return Err(refusal),
+            Err(error) if http_version == HttpVersionChoice::Any && error.is_alpn_mismatch() => {
+                false
+            }
+            Err(error) => return Err(error),
         };
         match TlsUpstream::new(sandbox, route, http2).await {
             Ok(host) if host.negotiated(HTTP2) => host.http2(route).await,
@@ -150,7 +152,7 @@ impl UpstreamConnection {
                 TlsUpstream::new(sandbox, route, http1).await?.http1(route).await
             }
             Ok(host) => host.http2(route).await,
-            Err(refusal) => Err(refusal),
+            Err(error) => Err(error),
         }
     }
 
@@ -166,13 +168,13 @@ impl UpstreamConnection {
     }
 
     /// Whether this connection can serve a route, under the current policy.
-    pub(super) fn can_serve(&self, route: &AllowedRoute, speech: HttpVersionChoice) -> bool {
+    pub(super) fn can_serve(&self, route: &AllowedRoute, http_version: HttpVersionChoice) -> bool {
         let (closed, http1) = match &self.sender {
             UpstreamSender::Http1(sender) => (sender.is_closed(), true),
             UpstreamSender::Http2(sender) => (sender.is_closed(), false),
         };
         !closed
-            && (speech == HttpVersionChoice::Any || http1)
+            && (http_version == HttpVersionChoice::Any || http1)
             && self.destination == *route.destination()
             && self.scheme == route.scheme()
             && route.check_addresses(&[self.address.ip()]).is_ok()
@@ -209,12 +211,12 @@ impl UpstreamConnection {
         source: hyper::Error,
         unsent: Option<Request<Incoming>>,
     ) -> UpstreamSendError {
-        let refusal = match self.stream_end.get() {
+        let error = match self.stream_end.get() {
             Some(bound) => EgressError::limit_reached(&self.destination, *bound),
             None if source.is_user() => EgressError::RequestBody(self.destination.clone()),
             None => EgressError::invalid_response(&self.destination, source),
         };
-        UpstreamSendError { error: refusal, unsent: unsent.map(Box::new) }
+        UpstreamSendError { error, unsent: unsent.map(Box::new) }
     }
 
     /// Sets the target of the request as the protocol version requires, and nowhere else.
@@ -296,8 +298,8 @@ async fn tls_handshake(
     };
     let name = name.map_err(|source| EgressError::Tls { to: to.clone(), source })?;
     let stream = BufReader::with_capacity(TLS_READ_BYTES, stream);
-    let greeting = TlsConnector::from(config.clone()).connect(name, stream);
-    match timeout(sandbox.proxy.limits.connect_timeout, greeting).await {
+    let handshake = TlsConnector::from(config.clone()).connect(name, stream);
+    match timeout(sandbox.proxy.limits.connect_timeout, handshake).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(source)) => Err(EgressError::tls_handshake(to, source)),
         Err(_) => Err(EgressError::ConnectTimeout(to.clone())),
@@ -314,9 +316,9 @@ where
 {
     let mut builder = http1::Builder::new();
     builder.max_header_size(HEADER_BYTES_MAX as usize);
-    let greeted = builder.handshake(TokioIo::new(stream)).await;
+    let handshake = builder.handshake(TokioIo::new(stream)).await;
     let (sender, connection) =
-        greeted.map_err(|source| EgressError::invalid_response(to, source))?;
+        handshake.map_err(|source| EgressError::invalid_response(to, source))?;
     driver.spawn(async move {
         // The pending request gets the error.
         let _ = connection.with_upgrades().await;
@@ -337,9 +339,9 @@ where
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_header_list_size(HEADER_BYTES_MAX);
-    let greeted = builder.handshake(TokioIo::new(stream)).await;
+    let handshake = builder.handshake(TokioIo::new(stream)).await;
     let (sender, connection) =
-        greeted.map_err(|source| EgressError::invalid_response(to, source))?;
+        handshake.map_err(|source| EgressError::invalid_response(to, source))?;
     driver.spawn(async move {
         // The pending request gets the error.
         let _ = connection.await;

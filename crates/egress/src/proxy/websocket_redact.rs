@@ -56,7 +56,7 @@ struct WebSocketFrame {
     remaining: u64,
 }
 
-/// What is forwarded next.
+/// Output that is forwarded next.
 enum PendingOutput {
     Verbatim(Bytes),
     /// This many bytes of a message, once they are redacted.
@@ -110,8 +110,8 @@ impl FrameRedactor {
                         self.control.extend(part);
                     } else {
                         self.pending.push_back(PendingOutput::Redacted(count));
-                        let judged = self.redactor.mask_chunk(part);
-                        self.flush_redacted(&judged, &mut out);
+                        let masked = self.redactor.mask_chunk(part);
+                        self.flush_redacted(&masked, &mut out);
                     }
                 }
                 None => self.push_header_byte(bytes.get_u8())?,
@@ -124,8 +124,8 @@ impl FrameRedactor {
         self.head.push(byte);
         let Some(frame) = parse_header(&self.head)? else { return Ok(()) };
         if !frame.is_control {
-            let goes_on = self.head[0] & OPCODE_MASK == OPCODE_CONTINUATION;
-            if goes_on != self.is_in_message {
+            let is_continuation = self.head[0] & OPCODE_MASK == OPCODE_CONTINUATION;
+            if is_continuation != self.is_in_message {
                 return Err(FrameError::Order);
             }
             self.is_in_message = true;
@@ -143,18 +143,18 @@ impl FrameRedactor {
         out: &mut BytesMut,
     ) -> Result<(), FrameError> {
         self.frame = None;
-        let mut judged = Bytes::new();
+        let mut masked = Bytes::new();
         if is_control {
-            let carried = std::mem::take(&mut self.control);
-            let carried = self.redactor.mask_complete(&carried).unwrap_or_else(|| carried.into());
+            let payload = std::mem::take(&mut self.control);
+            let payload = self.redactor.mask_complete(&payload).unwrap_or_else(|| payload.into());
             let head = std::mem::take(&mut self.head);
             self.push_verbatim(head.into())?;
-            self.push_verbatim(carried)?;
+            self.push_verbatim(payload)?;
         } else if is_last {
             self.is_in_message = false;
-            judged = self.redactor.finish();
+            masked = self.redactor.finish();
         }
-        self.flush_redacted(&[judged], out);
+        self.flush_redacted(&[masked], out);
         Ok(())
     }
 
@@ -168,20 +168,20 @@ impl FrameRedactor {
     }
 
     /// Forwards what is pending, as far as it is redacted.
-    fn flush_redacted(&mut self, judged: &[Bytes], out: &mut BytesMut) {
-        let mut judged: Bytes = judged.concat().into();
+    fn flush_redacted(&mut self, masked: &[Bytes], out: &mut BytesMut) {
+        let mut masked: Bytes = masked.concat().into();
         while let Some(due) = self.pending.pop_front() {
             match due {
                 PendingOutput::Verbatim(bytes) => {
                     self.pending_bytes -= bytes.len();
                     out.extend_from_slice(&bytes);
                 }
-                PendingOutput::Redacted(count) if count > judged.len() => {
-                    self.pending.push_front(PendingOutput::Redacted(count - judged.len()));
-                    out.extend_from_slice(&judged);
+                PendingOutput::Redacted(count) if count > masked.len() => {
+                    self.pending.push_front(PendingOutput::Redacted(count - masked.len()));
+                    out.extend_from_slice(&masked);
                     return;
                 }
-                PendingOutput::Redacted(count) => out.extend_from_slice(&judged.split_to(count)),
+                PendingOutput::Redacted(count) => out.extend_from_slice(&masked.split_to(count)),
             }
         }
     }
@@ -260,9 +260,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for RedactingWebSocketStream<S> {
             }
             match this.frames.redact(this.input.split().freeze()) {
                 Ok(out) => this.output = out,
-                Err(refused) => {
-                    this.error = Some(refused);
-                    return Poll::Ready(Err(io::Error::other(refused)));
+                Err(error) => {
+                    this.error = Some(error);
+                    return Poll::Ready(Err(io::Error::other(error)));
                 }
             }
         }
@@ -312,65 +312,65 @@ mod tests {
         FrameRedactor::new(MaskingStream::new(encodings))
     }
 
-    fn frame(first: u8, carried: &[u8]) -> Vec<u8> {
-        let length = match carried.len() {
+    fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+        let length = match payload.len() {
             short @ ..126 => vec![short as u8],
             long @ ..65_536 => [&[126], &(long as u16).to_be_bytes()[..]].concat(),
             huge => [&[127], &(huge as u64).to_be_bytes()[..]].concat(),
         };
-        [&[first], &length[..], carried].concat()
+        [&[first], &length[..], payload].concat()
     }
 
-    fn passed(said: &[u8]) -> Result<Vec<u8>, FrameError> {
-        frames().redact(Bytes::copy_from_slice(said)).map(Into::into)
+    fn redact_all(sent: &[u8]) -> Result<Vec<u8>, FrameError> {
+        frames().redact(Bytes::copy_from_slice(sent)).map(Into::into)
     }
 
     #[test]
     fn t42_a_value_is_covered_and_the_frame_around_it_stays() {
-        let covered = "*".repeat(VALUE.len());
+        let mask = "*".repeat(VALUE.len());
         for size in [0, 100, 10_000, 70_000] {
             let filler = "x".repeat(size);
-            let said = frame(FIN_BIT | TEXT, format!("{filler}{VALUE}{filler}").as_bytes());
-            let told = frame(FIN_BIT | TEXT, format!("{filler}{covered}{filler}").as_bytes());
-            assert!(passed(&said).unwrap() == told, "{size}");
+            let sent = frame(FIN_BIT | TEXT, format!("{filler}{VALUE}{filler}").as_bytes());
+            let expected = frame(FIN_BIT | TEXT, format!("{filler}{mask}{filler}").as_bytes());
+            assert!(redact_all(&sent).unwrap() == expected, "{size}");
         }
-        let ping = passed(&frame(FIN_BIT | PING, VALUE.as_bytes())).unwrap();
-        assert_eq!(ping, frame(FIN_BIT | PING, covered.as_bytes()));
+        let ping = redact_all(&frame(FIN_BIT | PING, VALUE.as_bytes())).unwrap();
+        assert_eq!(ping, frame(FIN_BIT | PING, mask.as_bytes()));
     }
 
     #[test]
     fn t42_a_value_in_two_frames_is_covered_also_with_another_frame_between_them() {
-        let said = |one: &[u8], rest: &[u8]| {
+        let sent = |one: &[u8], rest: &[u8]| {
             let ping = frame(FIN_BIT | PING, b"?");
             [frame(TEXT, one), ping, frame(OPCODE_CONTINUATION, b""), frame(FIN_BIT, rest)].concat()
         };
         for cut in 0..VALUE.len() {
             let (one, rest) = VALUE.as_bytes().split_at(cut);
-            let covered = said(&vec![b'*'; one.len()], &vec![b'*'; rest.len()]);
-            assert_eq!(passed(&said(one, rest)).unwrap(), covered);
+            let mask = sent(&vec![b'*'; one.len()], &vec![b'*'; rest.len()]);
+            assert_eq!(redact_all(&sent(one, rest)).unwrap(), mask);
         }
     }
 
     #[test]
     fn t42_a_frame_that_does_not_come_to_its_end_tells_nothing_of_a_value() {
         let whole = frame(FIN_BIT | TEXT, VALUE.as_bytes());
-        let told = passed(&whole[..whole.len() - 1]).unwrap();
-        assert_eq!(told, whole[..2]);
+        let expected = redact_all(&whole[..whole.len() - 1]).unwrap();
+        assert_eq!(expected, whole[..2]);
         let part = frame(TEXT, &VALUE.as_bytes()[..18]);
-        assert_eq!(passed(&part).unwrap(), part[..2]);
+        assert_eq!(redact_all(&part).unwrap(), part[..2]);
     }
 
     #[test]
     fn a_message_arrives_at_its_end_and_needs_nothing_after_it() {
         for message in [&b""[..], b"1", b"sk-01", &[b'x'; 300]] {
-            let said = frame(FIN_BIT | TEXT, message);
-            assert_eq!(passed(&said).unwrap(), said);
+            let sent = frame(FIN_BIT | TEXT, message);
+            assert_eq!(redact_all(&sent).unwrap(), sent);
         }
     }
 
     #[test]
     fn what_is_no_frame_of_a_host_does_not_go_on() {
-        for (said, why) in [
+        for (sent, why) in [
             (vec![FIN_BIT | RSV_BITS | TEXT, 0], FrameError::Extension),
             (vec![FIN_BIT | TEXT, MASK_BIT | 1, 0, 0, 0, 0, 0], FrameError::Masked),
             (vec![FIN_BIT | 3, 0], FrameError::Kind),
@@ -385,7 +385,7 @@ mod tests {
                 FrameError::TooManyPending,
             ),
         ] {
-            assert_eq!(passed(&said), Err(why));
+            assert_eq!(redact_all(&sent), Err(why));
         }
     }
 
@@ -395,13 +395,13 @@ mod tests {
             parts in proptest::collection::vec("(sk-0123456789|abcdef|sk-|x|\n){0,9}", 1..6),
             size in 1_usize..40,
         ) {
-            let mut said = frame(TEXT, b"");
-            said.extend(parts.iter().flat_map(|part| frame(OPCODE_CONTINUATION, part.as_bytes())));
-            said.extend(frame(FIN_BIT, b""));
+            let mut sent = frame(TEXT, b"");
+            sent.extend(parts.iter().flat_map(|part| frame(OPCODE_CONTINUATION, part.as_bytes())));
+            sent.extend(frame(FIN_BIT, b""));
             let mut frames = frames();
-            let pieces = said.chunks(size).map(Bytes::copy_from_slice);
-            let told: Vec<u8> = pieces.flat_map(|piece| frames.redact(piece).unwrap()).collect();
-            prop_assert_eq!(told, passed(&said).unwrap());
+            let pieces = sent.chunks(size).map(Bytes::copy_from_slice);
+            let expected: Vec<u8> = pieces.flat_map(|piece| frames.redact(piece).unwrap()).collect();
+            prop_assert_eq!(expected, redact_all(&sent).unwrap());
         }
     }
 }

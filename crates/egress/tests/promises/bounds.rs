@@ -85,13 +85,13 @@ async fn t36_a_body_that_drips_is_left_when_its_time_is_over() {
 #[tokio::test]
 async fn t36_a_server_that_stops_sending_is_disconnected() {
     let once_a_minute = Duration::from_secs(60);
-    for said in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"] {
+    for sent in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"] {
         let server =
-            Server::start(move |_, stream| for_ever(stream, said, b"", once_a_minute)).await;
+            Server::start(move |_, stream| for_ever(stream, sent, b"", once_a_minute)).await;
         let (fetched, _) = fetch_bounded(&server).await;
         assert!(
             matches!(fetched, Err(FetchError::IdleTimeout { max: IDLE })),
-            "{said:?}: {fetched:?}"
+            "{sent:?}: {fetched:?}"
         );
     }
 }

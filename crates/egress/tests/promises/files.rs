@@ -154,42 +154,42 @@ async fn tls_server() -> (SocketAddr, String, JoinHandle<bool>) {
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let listener = TcpListener::bind("127.0.0.2:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let asked = tokio::spawn(async move {
+    let handshake = tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         let Ok(mut stream) = acceptor.accept(stream).await else { return false };
-        let asked = stream.read_u8().await.is_ok();
+        let handshake = stream.read_u8().await.is_ok();
         let _ = stream.write_all(&ok("", b"abc")).await;
         let _ = stream.shutdown().await;
-        asked
+        handshake
     });
-    (address, own.cert.pem(), asked)
+    (address, own.cert.pem(), handshake)
 }
 
 #[tokio::test]
 async fn a_server_with_an_untrusted_certificate_is_not_asked() {
-    let (address, _, asked) = tls_server().await;
+    let (address, _, handshake) = tls_server().await;
     let url = format!("https://docs.test:{}/", address.port());
     let (fetched, _) = fetch(config(&[("docs.test", address)]), &url).await;
     let error = fetched.unwrap_err();
     assert!(matches!(error, FetchError::Connect(_)), "{error:?}");
     assert!(format!("{error:?}").contains("UnknownIssuer"), "{error:?}");
-    assert!(!asked.await.unwrap());
+    assert!(!handshake.await.unwrap());
 }
 
 /// The trusted certificates come from the environment, so the counterpart runs in a process with
 /// another one.
 #[tokio::test]
 async fn a_server_that_the_machine_trusts_is_asked() {
-    let (address, certificate, asked) = tls_server().await;
+    let (address, certificate, handshake) = tls_server().await;
     let mut trusted = tempfile::NamedTempFile::new().unwrap();
     trusted.write_all(certificate.as_bytes()).unwrap();
     let mut inner = Command::new(std::env::current_exe().unwrap());
     inner.args(["--ignored", "--exact", "files::fetches_from_a_server_that_is_trusted"]);
     inner.env("SSL_CERT_FILE", trusted.path()).env("DOCS_TEST", address.to_string());
     let output = tokio::task::spawn_blocking(move || inner.output().unwrap()).await.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("1 passed"), "{said}");
-    assert!(asked.await.unwrap());
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("1 passed"), "{printed}");
+    assert!(handshake.await.unwrap());
 }
 
 #[tokio::test]

@@ -246,8 +246,8 @@ async fn t35_a_url_without_end_is_refused_before_it_is_read() {
 /// A name whose answers change with each question, and how often it was asked.
 fn flipping(server: &Server, answers: [&str; 2]) -> (FetchConfig, Arc<AtomicUsize>) {
     let answers: [IpAddr; 2] = answers.map(|answer| answer.parse().unwrap());
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let count = lookups.clone();
     let config = FetchConfig {
         resolver: resolver(move |_| {
             let question = count.fetch_add(1, Ordering::Relaxed);
@@ -255,7 +255,7 @@ fn flipping(server: &Server, answers: [&str; 2]) -> (FetchConfig, Arc<AtomicUsiz
         }),
         ..server.config()
     };
-    (config, asked)
+    (config, lookups)
 }
 
 #[tokio::test]
@@ -269,23 +269,23 @@ async fn t35_a_name_that_changes_its_mind_gains_nothing() {
     tripwire.listen(inside).await.unwrap();
 
     // What was checked is what is connected to, without a second question.
-    let (config, asked) = flipping(&server, ["127.0.0.2", "0.0.0.0"]);
+    let (config, lookups) = flipping(&server, ["127.0.0.2", "0.0.0.0"]);
     let (fetched, bytes) = fetch(config, &server.url("/file")).await;
     assert!(fetched.is_ok(), "{fetched:?}");
     assert_eq!(bytes, b"harmless");
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(lookups.load(Ordering::Relaxed), 1);
 
     // The next hop is a new question and a new decision, also at the same host.
-    let (config, asked) = flipping(&server, ["127.0.0.2", "0.0.0.0"]);
+    let (config, lookups) = flipping(&server, ["127.0.0.2", "0.0.0.0"]);
     let (fetched, _) = fetch(config, &server.url("/again")).await;
     assert_eq!(why(&fetched.unwrap_err()), Address(Unspecified));
-    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    assert_eq!(lookups.load(Ordering::Relaxed), 2);
 
     // A refusal is final: the name is not looked up again.
-    let (config, asked) = flipping(&server, ["0.0.0.0", "127.0.0.2"]);
+    let (config, lookups) = flipping(&server, ["0.0.0.0", "127.0.0.2"]);
     let (fetched, _) = fetch(config, &server.url("/file")).await;
     assert_eq!(why(&fetched.unwrap_err()), Address(Unspecified));
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(lookups.load(Ordering::Relaxed), 1);
 
     tripwire.was_not_touched().await;
 }
@@ -315,8 +315,8 @@ async fn t35_a_proxy_of_the_environment_is_not_used() {
         again.env(name, &proxy);
     }
     let output = tokio::task::spawn_blocking(move || again.output().unwrap()).await.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("1 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("1 passed"), "{printed}");
     tripwire.was_not_touched().await;
 }
 

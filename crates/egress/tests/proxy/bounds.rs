@@ -2,7 +2,7 @@
 
 use crate::host::{Host, Vouching};
 use crate::world::{
-    Rules, Sandbox, World, all_names, credential, head, hear_all, limits, status, way,
+    Rules, Sandbox, World, all_names, credential, head, hear_all, limits, policy, status,
 };
 use crate::{wait, wait_blocking};
 use belljar_egress::{EgressPolicy, ProxyLimits, Resolver};
@@ -23,7 +23,7 @@ fn bounded(change: impl FnOnce(&mut ProxyLimits)) -> World {
 async fn plain(change: impl FnOnce(&mut ProxyLimits)) -> (Host, World, Arc<Rules>, Sandbox) {
     let host = Host::plain().await;
     let world = bounded(change);
-    let rules = Rules::new(way(&[&format!("good.test:{}", host.port()), "127.0.0.2:0"]));
+    let rules = Rules::new(policy(&[&format!("good.test:{}", host.port()), "127.0.0.2:0"]));
     let sandbox = world.sandbox(&rules);
     (host, world, rules, sandbox)
 }
@@ -64,7 +64,8 @@ async fn a_host_that_does_not_finish_its_greeting_is_left_after_a_time() {
     let world = bounded(|it| it.connect_timeout = SHORT);
     let port = to.rsplit(':').next().unwrap().parse().unwrap();
     let credentials = vec![credential("good.test", port)];
-    let sandbox = world.sandbox(&Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) }));
+    let sandbox =
+        world.sandbox(&Rules::new(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) }));
     let response = sandbox.client("").get(format!("https://{to}/")).send().await.unwrap();
     assert_eq!(response.status(), 504);
     assert_eq!(response.text().await.unwrap(), format!("{to} did not respond in time\n"));
@@ -83,7 +84,7 @@ async fn a_host_that_lies_about_its_length_is_not_believed() {
         b"not http at all\r\n\r\n",
     ] {
         let to = saying(bytes).await;
-        let sandbox = world.sandbox(&Rules::new(way(&[&to, "127.0.0.2:0"])));
+        let sandbox = world.sandbox(&Rules::new(policy(&[&to, "127.0.0.2:0"])));
         // It is either told that there is no answer, or its answer breaks off.
         let whole = match sandbox.client("").get(format!("http://{to}/")).send().await {
             Ok(response) if response.status() == 502 => false,
@@ -95,7 +96,7 @@ async fn a_host_that_lies_about_its_length_is_not_believed() {
     // More than it said is not part of the answer, nor of the next one.
     let to =
         saying(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\n\r\nevil").await;
-    let sandbox = world.sandbox(&Rules::new(way(&[&to, "127.0.0.2:0"])));
+    let sandbox = world.sandbox(&Rules::new(policy(&[&to, "127.0.0.2:0"])));
     let client = sandbox.client("");
     for _ in 0..2 {
         let response = client.get(format!("http://{to}/")).send().await.unwrap();
@@ -147,7 +148,7 @@ async fn more_connections_than_a_sandbox_may_have_are_told_so() {
     let first = sandbox.tunnel(&to).await.unwrap();
     let _second = sandbox.tunnel(&to).await.unwrap();
     let error = sandbox.tunnel(&to).await.unwrap_err();
-    let expected = "HTTP/1.1 503 this session has 2 connections, the maximum";
+    let expected = "HTTP/1.1 503 limit of 2 connections of this session reached; close some";
     assert_eq!(status(&error), expected);
     drop(first);
     wait::until("its place is free", async || sandbox.tunnel(&to).await.is_ok()).await;
@@ -166,8 +167,8 @@ async fn a_sandbox_that_has_sent_or_received_too_much_is_told_so() {
     assert!(response.bytes().await.is_err());
     let refused = client.get(&url).send().await.unwrap();
     assert_eq!(refused.status(), 403);
-    let said = "network.denied: this session has received 100000 bytes, the maximum\n";
-    assert_eq!(refused.text().await.unwrap(), said);
+    let expected = "network.denied: limit of 100000 bytes received by this session reached; reset the session\n";
+    assert_eq!(refused.text().await.unwrap(), expected);
 
     // Another sandbox has its own account.
     let other = world.sandbox(&rules);
@@ -186,7 +187,8 @@ async fn two_hundred_at_once_are_served_without_an_error() {
     let host = Host::tls(vouching.config(&["api.test"], &["h2", "http/1.1"], |_| {})).await;
     let world = World::new(&vouching.pem(), all_names(), limits());
     let credentials = vec![credential("api.test", host.port())];
-    let sandbox = world.sandbox(&Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) }));
+    let sandbox =
+        world.sandbox(&Rules::new(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) }));
     let url = format!("https://api.test:{}/", host.port());
     let mut asking = tokio::task::JoinSet::new();
     for _ in 0..200 {
@@ -215,13 +217,13 @@ async fn more_connections_than_all_sandboxes_may_have_are_told_so() {
 
 /// Names of `slow.test` are not found, and that takes long.
 fn slow_names(time: Duration) -> (Resolver, Arc<AtomicUsize>) {
-    let (asked, count) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let most = asked.clone();
+    let (maximum, count) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let most = maximum.clone();
     let resolver = Resolver::Custom(Arc::new(move |name| {
         if !name.ends_with(".slow.test") {
             return Ok(vec!["127.0.0.2".parse().unwrap()]);
         }
-        asked.fetch_max(1 + count.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+        maximum.fetch_max(1 + count.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
         wait_blocking::slow_peer(time);
         count.fetch_sub(1, Ordering::SeqCst);
         Err(std::io::ErrorKind::NotFound.into())
@@ -235,7 +237,7 @@ async fn names_that_take_long_do_not_take_the_threads_of_the_server() {
     let limits = ProxyLimits { connect_timeout: SHORT, lookups: 2, lookups_total: 3, ..limits() };
     let world = World::new("", resolver, limits);
     let host = Host::plain().await;
-    let rules = Rules::new(way(&["*.slow.test:0", "good.test:0", "127.0.0.2:0"]));
+    let rules = Rules::new(policy(&["*.slow.test:0", "good.test:0", "127.0.0.2:0"]));
     let (one, other) = (world.sandbox(&rules), world.sandbox(&rules));
     let ask = async |sandbox: &Sandbox, name: &str| {
         sandbox.tunnel(&format!("{name}.slow.test:443")).await.unwrap_err()
@@ -290,7 +292,7 @@ async fn t110_one_workspace_leaves_room_for_another() {
     let (host, world, rules, sandbox) = plain(|it| it.connections_per_workspace = 2).await;
     let to = format!("good.test:{}", host.port());
     let (second, first) = (world.sandbox(&rules), sandbox);
-    let theirs = Rules::new(way(&[&to, "127.0.0.2:0"]));
+    let theirs = Rules::new(policy(&[&to, "127.0.0.2:0"]));
     let theirs = Arc::new(Rules { workspace: 7, ..Arc::into_inner(theirs).unwrap() });
     let other = world.sandbox(&theirs);
     let held = [first.tunnel(&to).await.unwrap(), second.tunnel(&to).await.unwrap()];

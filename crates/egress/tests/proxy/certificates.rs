@@ -1,7 +1,7 @@
 //! Which certificates the proxy trusts, and why a sandbox can trust the proxy.
 
 use crate::host::{Host, Vouching, self_signed};
-use crate::world::{Rules, World, all_names, credential, limits, way};
+use crate::world::{Rules, World, all_names, credential, limits, policy};
 use belljar_egress::{Ca, CaError, EgressPolicy, Roots};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,11 +10,12 @@ use std::sync::Arc;
 use tokio_rustls::rustls::ServerConfig;
 
 /// What is answered about a host with this certificate.
-async fn asked(vouching: &Vouching, config: ServerConfig) -> (u16, String, Host) {
+async fn fetch(vouching: &Vouching, config: ServerConfig) -> (u16, String, Host) {
     let host = Host::tls(config).await;
     let world = World::new(&vouching.pem(), all_names(), limits());
     let credentials = vec![credential("api.test", host.port())];
-    let sandbox = world.sandbox(&Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) }));
+    let sandbox =
+        world.sandbox(&Rules::new(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) }));
     let url = format!("https://api.test:{}/", host.port());
     let response = sandbox.client("").get(url).send().await.unwrap();
     (response.status().as_u16(), response.text().await.unwrap(), host)
@@ -31,7 +32,7 @@ async fn a_host_that_cannot_prove_who_it_is_gets_nothing() {
         params.not_before = rcgen::date_time_ymd(3020, 1, 1);
         params.not_after = rcgen::date_time_ymd(3021, 1, 1);
     };
-    for (config, said) in [
+    for (config, expected) in [
         (vouching.config(&["api.test"], &[], past), "its certificate has expired"),
         (vouching.config(&["api.test"], &[], future), "its certificate is not valid yet"),
         (vouching.config(&["other.test"], &[], |_| {}), "its certificate is for another name"),
@@ -39,12 +40,12 @@ async fn a_host_that_cannot_prove_who_it_is_gets_nothing() {
         // Signed by an issuer that only has the name of a trusted one.
         (Vouching::new().config(&["api.test"], &[], |_| {}), "its certificate is not valid"),
     ] {
-        let (status, text, host) = asked(&vouching, config).await;
+        let (status, text, host) = fetch(&vouching, config).await;
         assert_eq!(status, 502);
-        assert_eq!(text, format!("api.test:{} is not trusted: {said}\n", host.port()));
+        assert_eq!(text, format!("api.test:{} is not trusted: {expected}\n", host.port()));
         assert_eq!(host.requests().len(), 0);
     }
-    let (status, _, _) = asked(&vouching, vouching.config(&["api.test"], &[], |_| {})).await;
+    let (status, _, _) = fetch(&vouching, vouching.config(&["api.test"], &[], |_| {})).await;
     assert_eq!(status, 200);
 }
 
@@ -53,12 +54,13 @@ async fn a_host_without_tls_is_reported_as_such() {
     let host = Host::plain().await;
     let world = World::usual();
     let credentials = vec![credential("api.test", host.port())];
-    let sandbox = world.sandbox(&Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) }));
+    let sandbox =
+        world.sandbox(&Rules::new(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) }));
     let url = format!("https://api.test:{}/", host.port());
     let response = sandbox.client("").get(url).send().await.unwrap();
     assert_eq!(response.status(), 502);
-    let said = format!("TLS handshake with api.test:{} failed\n", host.port());
-    assert_eq!(response.text().await.unwrap(), said);
+    let expected = format!("TLS handshake with api.test:{} failed\n", host.port());
+    assert_eq!(response.text().await.unwrap(), expected);
 }
 
 /// Asks through the proxy as a program in Python would, with all that newer ones check.
@@ -85,7 +87,7 @@ async fn python_believes_the_proxy_by_its_strictest_rules() {
         let world = World::new(&vouching.pem(), all_names(), limits());
         let credentials = vec![credential(name, host.port())];
         let sandbox =
-            world.sandbox(&Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) }));
+            world.sandbox(&Rules::new(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) }));
         fs::write(&bundle, &world.ca).unwrap();
         let output = tokio::process::Command::new("python3")
             .args(["-c", PYTHON, &sandbox.address.to_string()])
@@ -193,7 +195,7 @@ async fn the_proxy_stands_in_for_no_host_without_a_credential() {
     let vouching = Vouching::new();
     let host = Host::tls(vouching.config(&["good.test"], &[], |_| {})).await;
     let world = World::usual();
-    let rules = Rules::new(way(&[&format!("good.test:{}", host.port()), "127.0.0.2:0"]));
+    let rules = Rules::new(policy(&[&format!("good.test:{}", host.port()), "127.0.0.2:0"]));
     let sandbox = world.sandbox(&rules);
     let url = format!("https://good.test:{}/", host.port());
     // Who trusts the proxy's authority alone does not trust what is on the other side.

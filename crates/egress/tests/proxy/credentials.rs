@@ -3,7 +3,7 @@
 use crate::host::{Host, Vouching};
 use crate::wait;
 use crate::world::{
-    PLACEHOLDER, Rules, SECRET, Sandbox, World, all_names, credential, limits, secret, way,
+    PLACEHOLDER, Rules, SECRET, Sandbox, World, all_names, credential, limits, policy, secret,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -32,7 +32,7 @@ impl Hosts {
         // Everything is open, so that it is the credential alone that makes the difference.
         let everything = ["api.test:0", "other.test:0", "127.0.0.2:0"];
         let credentials = vec![credential("api.test", api.port())];
-        let rules = Rules::new(EgressPolicy { credentials, ..way(&everything) });
+        let rules = Rules::new(EgressPolicy { credentials, ..policy(&everything) });
         Self { vouching, api, plain, world, rules }
     }
 
@@ -178,7 +178,7 @@ async fn t42_a_redirect_takes_nothing_along() {
 async fn t42_plain_http_to_the_port_of_a_credential_is_refused() {
     let hosts = Hosts::new().await;
     let credentials = vec![credential("api.test", hosts.api.port())];
-    hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let url = format!("http://api.test:{}/", hosts.api.port());
     let (status, response) = answer(hosts.client(&sandbox).get(url)).await;
@@ -189,9 +189,9 @@ async fn t42_plain_http_to_the_port_of_a_credential_is_refused() {
     let mut stream = sandbox.tunnel(&place).await.unwrap();
     let request = format!("GET / HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n");
     tokio::io::AsyncWriteExt::write_all(&mut stream, request.as_bytes()).await.unwrap();
-    let heard = crate::world::hear_all(&mut stream).await;
-    assert!(heard.starts_with("HTTP/1.1 403"), "{heard}");
-    assert!(heard.contains("only over https"), "{heard}");
+    let received = crate::world::hear_all(&mut stream).await;
+    assert!(received.starts_with("HTTP/1.1 403"), "{received}");
+    assert!(received.contains("only over https"), "{received}");
     assert_eq!(hosts.api.requests().len(), 0);
 }
 
@@ -254,7 +254,7 @@ async fn a_credential_opens_exactly_its_host_and_is_named_in_the_log() {
     let only = || EgressPolicy {
         credentials: vec![credential("api.test", port)],
         // Where it is, since that is not public; not what it is called.
-        ..way(&[&format!("127.0.0.2:{port}")])
+        ..policy(&[&format!("127.0.0.2:{port}")])
     };
     hosts.rules.become_these(only());
     let sandbox = hosts.sandbox();
@@ -265,7 +265,7 @@ async fn a_credential_opens_exactly_its_host_and_is_named_in_the_log() {
     assert!(client.get(format!("https://other.test:{port}/")).send().await.is_err());
     assert!(client.get("https://api.test/").send().await.is_err());
     // It is taken away, and the connection that is open already does not help.
-    hosts.rules.become_these(way(&[&format!("127.0.0.2:{port}")]));
+    hosts.rules.become_these(policy(&[&format!("127.0.0.2:{port}")]));
     assert_eq!(answer(client.get(format!("https://api.test:{port}/"))).await.0, 403);
     assert_eq!(hosts.api.requests().len(), 1);
 }
@@ -276,7 +276,7 @@ async fn a_credential_that_does_not_open_goes_where_an_integration_leads_and_now
     let port = hosts.api.port();
     let only_given = |openings: &[&str]| EgressPolicy {
         credentials: vec![Credential { grants_access: false, ..credential("api.test", port) }],
-        ..way(openings)
+        ..policy(openings)
     };
     let (name, address) = (format!("api.test:{port}"), format!("127.0.0.2:{port}"));
     let sandbox = hosts.sandbox();
@@ -317,7 +317,7 @@ async fn an_address_in_a_credential_that_does_not_open_is_not_named_by_it() {
     let url = format!("http://127.0.0.2:{port}/");
     let client = hosts.client(&sandbox);
     assert_eq!(answer(client.get(&url)).await.0, 403);
-    let named = way(&[&format!("127.0.0.2:{port}")]);
+    let named = policy(&[&format!("127.0.0.2:{port}")]);
     hosts.rules.become_these(EgressPolicy { credentials: given(), ..named });
     assert_eq!(answer(client.get(&url)).await.0, 200);
     assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
@@ -378,7 +378,7 @@ async fn t178_what_php_and_go_make_of_a_value_is_masked_wherever_it_is_cut() {
     let hosts = Hosts::new().await;
     let port = hosts.api.port();
     let odd = Credential { secret: secret("sk/<odd>&key-0815"), ..credential("api.test", port) };
-    hosts.rules.become_these(EgressPolicy { credentials: vec![odd], ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials: vec![odd], ..policy(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let client = hosts.client(&sandbox);
     let url = |at: usize| format!("https://api.test:{port}/halves?{at}");
@@ -405,7 +405,7 @@ async fn a_secret_that_no_header_can_have_is_not_sent() {
         secret: secret("a\r\nx: y"),
         ..credential("api.test", hosts.api.port())
     };
-    hosts.rules.become_these(EgressPolicy { credentials: vec![bad], ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials: vec![bad], ..policy(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let url = format!("https://api.test:{}/", hosts.api.port());
     let (status, response) = answer(hosts.client(&sandbox).get(url)).await;
@@ -415,7 +415,7 @@ async fn a_secret_that_no_header_can_have_is_not_sent() {
         "{response}"
     );
     assert_eq!(hosts.api.requests().len(), 0);
-    assert!(!format!("{:?}", hosts.rules.way.lock().unwrap()).contains("x: y"));
+    assert!(!format!("{:?}", hosts.rules.policy.lock().unwrap()).contains("x: y"));
 }
 
 #[tokio::test]
@@ -427,7 +427,7 @@ async fn a_credential_goes_where_its_client_has_put_the_placeholder() {
         ..credential("api.test", hosts.api.port())
     };
     let credentials = vec![place("x-api-key", ""), place("authorization", "Bearer ")];
-    hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let url = format!("https://api.test:{}/", hosts.api.port());
     let bearer = format!("Bearer {PLACEHOLDER}");
@@ -456,7 +456,7 @@ async fn two_secrets_of_one_name_are_two_secrets() {
         ..credential("api.test", port)
     };
     let credentials = vec![credential("api.test", port), mine];
-    hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let request = hosts.client(&sandbox).get(format!("https://api.test:{port}/"));
     assert_eq!(answer(request).await.0, StatusCode::OK);
@@ -488,7 +488,7 @@ async fn t107_more_secrets_for_one_host_than_can_be_looked_for_are_refused() {
     for (count, bytes, fits) in [(32, 64, true), (33, 64, false), (2, 8192, true), (3, 8192, false)]
     {
         let credentials = secrets(hosts.api.port(), count, bytes);
-        hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
+        hosts.rules.become_these(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) });
         let sandbox = hosts.sandbox();
         let (status, response) = answer(hosts.client(&sandbox).get(&url)).await;
         if fits {
@@ -506,7 +506,9 @@ async fn t107_secrets_are_prepared_beside_other_work_and_once_for_all_sandboxes(
     let hosts = Hosts::new().await;
     let url = format!("https://api.test:{}/", hosts.api.port());
     let credentials = || secrets(hosts.api.port(), 2, 8192);
-    hosts.rules.become_these(EgressPolicy { credentials: credentials(), ..way(&["127.0.0.2:0"]) });
+    hosts
+        .rules
+        .become_these(EgressPolicy { credentials: credentials(), ..policy(&["127.0.0.2:0"]) });
     // The longest time for which nothing else was done: all tasks of this test share a thread.
     let longest = Arc::new(std::sync::Mutex::new(Duration::ZERO));
     let noted = Arc::clone(&longest);

@@ -167,7 +167,7 @@ impl Host {
             "/redirect" => redirect(query),
             "/encoded" => encoded(query, &seen),
             "/long" => self.long(query.parse().unwrap()),
-            "/body" => said(StatusCode::OK, seen.body),
+            "/body" => reply(StatusCode::OK, seen.body),
             "/halves" => halves(seen.body.into(), query.parse().unwrap()),
             "/socket" => {
                 let upgrade = upgrade.unwrap();
@@ -179,7 +179,7 @@ impl Host {
                 let response = Response::builder().status(101).header("upgrade", "websocket");
                 response.header("connection", "upgrade").body(empty()).unwrap()
             }
-            _ => said(StatusCode::OK, "hello"),
+            _ => reply(StatusCode::OK, "hello"),
         }
     }
 
@@ -198,7 +198,7 @@ fn empty() -> Said {
     Full::new(Bytes::new()).boxed_unsync()
 }
 
-fn said(status: StatusCode, body: impl Into<Bytes>) -> Response<Said> {
+fn reply(status: StatusCode, body: impl Into<Bytes>) -> Response<Said> {
     Response::builder().status(status).body(Full::new(body.into()).boxed_unsync()).unwrap()
 }
 

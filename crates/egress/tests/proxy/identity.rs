@@ -1,7 +1,7 @@
 //! The socket identifies the sandbox; nothing in a request does.
 
 use crate::host::Host;
-use crate::world::{Rules, World, credential, way};
+use crate::world::{Rules, World, credential, policy};
 use belljar_egress::EgressPolicy;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ async fn t41_proxy_identity() {
     let to = format!("good.test:{}", host.port());
     let url = format!("http://{to}/");
     let world = World::usual();
-    let (a_rules, b_rules) = (Rules::new(way(&[&to, "127.0.0.2:0"])), Rules::new(way(&[])));
+    let (a_rules, b_rules) = (Rules::new(policy(&[&to, "127.0.0.2:0"])), Rules::new(policy(&[])));
     let (a, b) = (world.sandbox(&a_rules), world.sandbox(&b_rules));
 
     assert_eq!(a.client("").get(&url).send().await.unwrap().status(), 200);
@@ -22,8 +22,8 @@ async fn t41_proxy_identity() {
         ("forwarded", "for=a"),
         ("via", "1.1 a"),
     ] {
-        let asked = b.client("").get(&url).header(header, value).send().await.unwrap();
-        assert_eq!(asked.status(), 403, "{header}");
+        let answer = b.client("").get(&url).header(header, value).send().await.unwrap();
+        assert_eq!(answer.status(), 403, "{header}");
     }
     assert_eq!(host.requests().len(), 1);
     assert!(b_rules.log().iter().all(|(_, _, _, allowed)| !allowed));
@@ -37,8 +37,8 @@ async fn t41_a_relay_inside_a_sandbox_gets_the_rules_of_that_sandbox_only() {
     let (mine, theirs) =
         (format!("good.test:{}", host.port()), format!("other.test:{}", host.port()));
     let world = World::usual();
-    let a_rules = Rules::new(way(&[&mine, "127.0.0.2:0"]));
-    let b_rules = Rules::new(way(&[&theirs, "127.0.0.2:0"]));
+    let a_rules = Rules::new(policy(&[&mine, "127.0.0.2:0"]));
+    let b_rules = Rules::new(policy(&[&theirs, "127.0.0.2:0"]));
     let (a, b) = (world.sandbox(&a_rules), world.sandbox(&b_rules));
     let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = relay.local_addr().unwrap();
@@ -65,7 +65,7 @@ async fn when_a_sandbox_ends_its_connections_end() {
     let world = World::usual();
     let rules = Rules::new(EgressPolicy {
         credentials: vec![credential("api.test", 443)],
-        ..way(&[&to, "127.0.0.2:0"])
+        ..policy(&[&to, "127.0.0.2:0"])
     });
     let sandbox = world.sandbox(&rules);
     let mut open = sandbox.tunnel(&to).await.unwrap();

@@ -1,7 +1,7 @@
 //! The proxy connects to the checked address, whatever the name resolves to the next time.
 
 use crate::host::Host;
-use crate::world::{Rules, World, limits, status, way};
+use crate::world::{Rules, World, limits, policy, status};
 use belljar_egress::Resolver;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex};
 fn answers(lists: &[&[&str]]) -> (Resolver, Arc<AtomicUsize>) {
     let parse = |list: &&[&str]| list.iter().map(|it| it.parse().unwrap()).collect();
     let lists: Vec<Vec<IpAddr>> = lists.iter().map(parse).collect();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let count = lookups.clone();
     let resolver = Resolver::Custom(Arc::new(move |_| {
         let turn = count.fetch_add(1, Ordering::Relaxed).min(lists.len() - 1);
         Ok(lists[turn].clone())
     }));
-    (resolver, asked)
+    (resolver, lookups)
 }
 
 fn connections(host: &Host) -> usize {
@@ -29,14 +29,14 @@ async fn t40_resolve_then_pin() {
     let host = Host::plain().await;
     let tripwire = Host::start(None, &format!("127.0.0.3:{}", host.port())).await;
     let to = format!("flips.test:{}", host.port());
-    let (resolver, asked) = answers(&[&["127.0.0.2"], &["127.0.0.3"]]);
+    let (resolver, lookups) = answers(&[&["127.0.0.2"], &["127.0.0.3"]]);
     let world = World::new("", resolver, limits());
-    let rules = Rules::new(way(&[&to, "127.0.0.2:0"]));
+    let rules = Rules::new(policy(&[&to, "127.0.0.2:0"]));
     let sandbox = world.sandbox(&rules);
 
     // One question for one connection, and its answer is where the connection goes.
     sandbox.tunnel(&to).await.unwrap();
-    assert_eq!((asked.load(Ordering::Relaxed), connections(&host)), (1, 1));
+    assert_eq!((lookups.load(Ordering::Relaxed), connections(&host)), (1, 1));
 
     // The name has another address by now, which was not opened.
     let error = sandbox.tunnel(&to).await.unwrap_err();
@@ -52,18 +52,18 @@ async fn t40_resolve_then_pin() {
 async fn t40_a_connection_that_is_kept_is_judged_again() {
     let host = Host::plain().await;
     let to = format!("flips.test:{}", host.port());
-    let (resolver, asked) = answers(&[&["127.0.0.2"]]);
+    let (resolver, lookups) = answers(&[&["127.0.0.2"]]);
     let world = World::new("", resolver, limits());
-    let rules = Rules::new(way(&[&to, "127.0.0.2:0"]));
+    let rules = Rules::new(policy(&[&to, "127.0.0.2:0"]));
     let sandbox = world.sandbox(&rules);
     let client = sandbox.client("");
     let url = format!("http://{to}/");
     for _ in 0..3 {
         assert_eq!(client.get(&url).send().await.unwrap().status(), 200);
     }
-    assert_eq!((asked.load(Ordering::Relaxed), connections(&host)), (1, 1));
+    assert_eq!((lookups.load(Ordering::Relaxed), connections(&host)), (1, 1));
     // The name stays open, but its address is not any more.
-    rules.become_these(way(&[&to]));
+    rules.become_these(policy(&[&to]));
     assert_eq!(client.get(&url).send().await.unwrap().status(), 403);
     assert_eq!(host.requests().len(), 3);
 }
@@ -90,7 +90,7 @@ async fn t40_a_public_name_with_a_private_or_special_address_is_refused() {
     ] {
         let (resolver, _) = answers(&[list]);
         let world = World::new("", resolver, limits());
-        let sandbox = world.sandbox(&Rules::new(way(&["public.test:0", "0.0.0.0"])));
+        let sandbox = world.sandbox(&Rules::new(policy(&["public.test:0", "0.0.0.0"])));
         let error = sandbox.tunnel(&format!("public.test:{port}")).await.unwrap_err();
         assert!(status(&error).contains("403 network.denied"), "{list:?}: {error}");
     }
@@ -99,18 +99,18 @@ async fn t40_a_public_name_with_a_private_or_special_address_is_refused() {
 
 #[tokio::test]
 async fn a_name_that_is_not_open_is_not_even_looked_up() {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let heard = asked.clone();
+    let lookups = Arc::new(Mutex::new(Vec::new()));
+    let names = lookups.clone();
     let resolver = Resolver::Custom(Arc::new(move |name: &str| {
-        heard.lock().unwrap().push(name.to_owned());
+        names.lock().unwrap().push(name.to_owned());
         Ok(Vec::new())
     }));
     let world = World::new("", resolver, limits());
-    let sandbox = world.sandbox(&Rules::new(way(&["open.test"])));
+    let sandbox = world.sandbox(&Rules::new(policy(&["open.test"])));
     sandbox.tunnel("data-to-carry-away.evil.test:443").await.unwrap_err();
     let unknown = sandbox.tunnel("open.test:443").await.unwrap_err();
     assert_eq!(status(&unknown), "HTTP/1.1 502 open.test:443 cannot be resolved");
-    assert_eq!(*asked.lock().unwrap(), ["open.test"]);
+    assert_eq!(*lookups.lock().unwrap(), ["open.test"]);
 }
 
 #[tokio::test]
@@ -119,10 +119,10 @@ async fn an_address_that_does_not_answer_leaves_the_others() {
     let to = format!("two.test:{}", host.port());
     let (resolver, _) = answers(&[&["127.0.0.9", "127.0.0.2"]]);
     let world = World::new("", resolver, limits());
-    let rules = Rules::new(way(&[&to, "127.0.0.2:0", "127.0.0.9:0"]));
+    let rules = Rules::new(policy(&[&to, "127.0.0.2:0", "127.0.0.9:0"]));
     let sandbox = world.sandbox(&rules);
     assert!(sandbox.tunnel(&to).await.is_ok());
-    let closed = world.sandbox(&Rules::new(way(&["127.0.0.9:0"])));
+    let closed = world.sandbox(&Rules::new(policy(&["127.0.0.9:0"])));
     let error = closed.tunnel("127.0.0.9:9").await.unwrap_err();
     let expected = "HTTP/1.1 502 cannot connect to 127.0.0.9:9: connection refused";
     assert_eq!(status(&error), expected);

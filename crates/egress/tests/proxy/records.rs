@@ -2,7 +2,7 @@
 
 use crate::host::{Host, Vouching};
 use crate::wait;
-use crate::world::{Rules, World, all_names, credential, greeting, head, limits, way};
+use crate::world::{Rules, World, all_names, credential, head, limits, policy, tls_connector};
 use belljar_egress::{EgressAttempt, EgressPolicy};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +27,14 @@ async fn all_written(rules: &Rules) -> Vec<EgressAttempt> {
 }
 
 /// Waits until a host has heard a request.
-async fn heard(host: &Host) {
+async fn wait_for_request(host: &Host) {
     wait::until("the host has heard a request", async || !host.requests().is_empty()).await;
 }
 
 async fn plain() -> (Host, World, Arc<Rules>, String) {
     let host = Host::plain().await;
     let to = format!("good.test:{}", host.port());
-    let rules = Rules::new(way(&[&to, "127.0.0.2:0"]));
+    let rules = Rules::new(policy(&[&to, "127.0.0.2:0"]));
     (host, World::usual(), rules, to)
 }
 
@@ -59,7 +59,7 @@ async fn a_request_is_written_down_although_its_client_does_not_wait_for_the_ans
     let sandbox = world.sandbox(&rules);
     let mut stream = sandbox.connect().await;
     stream.write_all(silence(&to).as_bytes()).await.unwrap();
-    heard(&host).await;
+    wait_for_request(&host).await;
     drop(stream);
     is_unfinished(&written(&rules, 1).await[0], &host);
 }
@@ -70,7 +70,7 @@ async fn a_request_is_written_down_although_its_sandbox_ends() {
     let sandbox = world.sandbox(&rules);
     let mut stream = sandbox.connect().await;
     stream.write_all(silence(&to).as_bytes()).await.unwrap();
-    heard(&host).await;
+    wait_for_request(&host).await;
     drop(sandbox);
     is_unfinished(&written(&rules, 1).await[0], &host);
 }
@@ -96,7 +96,7 @@ async fn an_intercepted_tunnel_is_written_down_although_nothing_is_asked_in_it()
     let host = Host::tls(vouching.config(&["api.test"], &["http/1.1"], |_| {})).await;
     let world = World::new(&vouching.pem(), all_names(), limits());
     let credentials = vec![credential("api.test", host.port())];
-    let rules = Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
+    let rules = Rules::new(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) });
     let sandbox = world.sandbox(&rules);
     let to = format!("api.test:{}", host.port());
 
@@ -108,7 +108,7 @@ async fn an_intercepted_tunnel_is_written_down_although_nothing_is_asked_in_it()
 
     let stream = sandbox.tunnel(&to).await.unwrap();
     let name = ServerName::try_from("api.test").unwrap();
-    drop(greeting(&world.ca).connect(name, stream).await.unwrap());
+    drop(tls_connector(&world.ca).connect(name, stream).await.unwrap());
     let greeted = written(&rules, 2).await.pop().unwrap();
     assert!(greeted.allowed && greeted.reason.is_some(), "{greeted:?}");
 
@@ -135,21 +135,22 @@ async fn a_request_that_is_not_understood_is_written_down_with_what_it_names() {
 }
 
 /// What one says inside of an intercepted tunnel, and what is written down of it.
-async fn inside(said: &str) -> Vec<EgressAttempt> {
+async fn inside(message: &str) -> Vec<EgressAttempt> {
     let vouching = Vouching::new();
     let host = Host::tls(vouching.config(&["api.test"], &["http/1.1"], |_| {})).await;
     let world = World::new(&vouching.pem(), all_names(), limits());
     let credentials = vec![credential("api.test", host.port())];
-    let rules = Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
+    let rules = Rules::new(EgressPolicy { credentials, ..policy(&["127.0.0.2:0"]) });
     let sandbox = world.sandbox(&rules);
     let to = format!("api.test:{}", host.port());
     let stream = sandbox.tunnel(&to).await.unwrap();
     let name = ServerName::try_from("api.test").unwrap();
-    let mut stream = greeting(&world.ca).connect(name, stream).await.unwrap();
-    stream.write_all(said.replace("TO", &to).as_bytes()).await.unwrap();
-    let mut heard = Vec::new();
+    let mut stream = tls_connector(&world.ca).connect(name, stream).await.unwrap();
+    stream.write_all(message.replace("TO", &to).as_bytes()).await.unwrap();
+    let mut received = Vec::new();
     // A connection that is reset has ended too.
-    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await.expect("an end");
+    let _ =
+        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut received)).await.expect("an end");
     drop(stream);
     written(&rules, 1).await;
     all_written(&rules).await
@@ -157,7 +158,7 @@ async fn inside(said: &str) -> Vec<EgressAttempt> {
 
 #[tokio::test]
 async fn what_is_refused_inside_of_an_intercepted_tunnel_is_written_down_as_refused() {
-    for (said, reason) in [
+    for (message, reason) in [
         ("GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", "the Host header does not match"),
         ("GET http://other.test/ HTTP/1.1\r\nHost: TO\r\n\r\n", "the Host header does not match"),
         (
@@ -167,11 +168,11 @@ async fn what_is_refused_inside_of_an_intercepted_tunnel_is_written_down_as_refu
         ("GET / HTTP/1.1\r\nX : y\r\nHost: TO\r\n\r\n", "the request head is not valid HTTP/1.1"),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "the request head is not valid HTTP/1.1"),
     ] {
-        let attempts = inside(said).await;
-        let [attempt] = &attempts[..] else { panic!("{said}: {attempts:?}") };
-        assert_eq!(attempt.host, "api.test", "{said}");
-        assert!(!attempt.allowed, "{said}: {attempt:?}");
-        assert!(attempt.reason.as_ref().unwrap().starts_with(reason), "{said}: {attempt:?}");
+        let attempts = inside(message).await;
+        let [attempt] = &attempts[..] else { panic!("{message}: {attempts:?}") };
+        assert_eq!(attempt.host, "api.test", "{message}");
+        assert!(!attempt.allowed, "{message}: {attempt:?}");
+        assert!(attempt.reason.as_ref().unwrap().starts_with(reason), "{message}: {attempt:?}");
     }
     // The second of two as well.
     let attempts = inside("GET / HTTP/1.1\r\nHost: TO\r\n\r\nnonsense\r\n\r\n").await;
@@ -181,9 +182,9 @@ async fn what_is_refused_inside_of_an_intercepted_tunnel_is_written_down_as_refu
 
 #[tokio::test]
 async fn a_body_that_cannot_be_read_is_written_down_as_such() {
-    let said =
+    let message =
         "POST /body HTTP/1.1\r\nHost: TO\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\nZ\r\n";
-    let attempts = inside(said).await;
+    let attempts = inside(message).await;
     let [attempt] = &attempts[..] else { panic!("{attempts:?}") };
     assert!(attempt.allowed);
     let reason = attempt.reason.as_ref().unwrap();
@@ -201,7 +202,7 @@ async fn a_request_for_which_there_is_no_room_is_written_down() {
     let refused = written(&rules, 2).await.pop().unwrap();
     assert_eq!((refused.host.as_str(), refused.port), ("good.test", host.port()));
     assert!(!refused.allowed);
-    assert!(refused.reason.unwrap().contains("connections, the maximum"));
+    assert!(refused.reason.unwrap().contains("connections of this session reached"));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! `cargo test --release -p belljar-egress --test proxy -- --ignored --nocapture speed`.
 
 use crate::host::{Host, Vouching};
-use crate::world::{Rules, Sandbox, World, all_names, credential, limits, way};
+use crate::world::{Rules, Sandbox, World, all_names, credential, limits, policy};
 use belljar_egress::{EgressPolicy, ProxyLimits};
 use std::time::{Duration, Instant};
 
@@ -48,8 +48,8 @@ fn worked() -> Duration {
 /// The time that it took, and the work.
 async fn large(client: reqwest::Client, url: &str) -> (Duration, Duration) {
     let (began, before) = (Instant::now(), worked());
-    let asked = client.get(format!("{url}long?{DOWNLOAD_BYTES}")).send().await;
-    let mut response = asked.unwrap();
+    let download = client.get(format!("{url}long?{DOWNLOAD_BYTES}")).send().await;
+    let mut response = download.unwrap();
     let mut received = 0;
     while let Some(part) = response.chunk().await.unwrap() {
         received += part.len() as u64;
@@ -106,7 +106,7 @@ async fn speed() {
     let limits = ProxyLimits { bytes_down: 1 << 40, ..limits() };
     let world = World::new(&vouching.pem(), all_names(), limits);
     let credentials = [&tls, &http2].map(|host| credential("api.test", host.port())).into();
-    let rules = Rules::new(EgressPolicy { credentials, ..way(&["good.test:0", "127.0.0.2:0"]) });
+    let rules = Rules::new(EgressPolicy { credentials, ..policy(&["good.test:0", "127.0.0.2:0"]) });
     let sandbox = world.sandbox(&rules);
     let directory = tempfile::tempdir().unwrap();
     let bundle = directory.path().join("bundle.pem");

@@ -3,7 +3,7 @@
 use crate::host::{Host, Vouching};
 use crate::wait;
 use crate::world::{
-    Rules, SECRET, Sandbox, World, all_names, credential, greeting, head, limits, way,
+    Rules, SECRET, Sandbox, World, all_names, credential, head, limits, policy, tls_connector,
 };
 use belljar_egress::EgressPolicy;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Hosts {
         let world = World::new(&vouching.pem(), all_names(), limits());
         let credentials = vec![credential("api.test", api.port())];
         let rules =
-            Rules::new(EgressPolicy { credentials, ..way(&["good.test:0", "127.0.0.2:0"]) });
+            Rules::new(EgressPolicy { credentials, ..policy(&["good.test:0", "127.0.0.2:0"]) });
         Self { api, good, plain, vouching, world, rules }
     }
 
@@ -208,7 +208,7 @@ async fn a_host_that_closed_a_kept_connection_is_asked_over_another() {
         }
     });
     let world = World::usual();
-    let sandbox = world.sandbox(&Rules::new(way(&[&to, "127.0.0.2:0"])));
+    let sandbox = world.sandbox(&Rules::new(policy(&[&to, "127.0.0.2:0"])));
     let client = sandbox.client("");
     for _ in 0..5 {
         let response = client.get(format!("http://{to}/")).send().await.unwrap();
@@ -223,11 +223,11 @@ const ASK: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Ve
 /// What is heard back, over what has become a WebSocket, when this is said.
 async fn echo<S: AsyncReadExt + AsyncWriteExt + Unpin>(stream: &mut S, said: &[u8]) -> Vec<u8> {
     let (mut input, mut output) = tokio::io::split(stream);
-    let mut heard = vec![0; said.len()];
-    let (wrote, read) = tokio::join!(output.write_all(said), input.read_exact(&mut heard));
+    let mut received = vec![0; said.len()];
+    let (wrote, read) = tokio::join!(output.write_all(said), input.read_exact(&mut received));
     wrote.unwrap();
     read.unwrap();
-    heard
+    received
 }
 
 /// A message of a host, of less than 64 KiB.
@@ -247,7 +247,7 @@ async fn keyed_socket(hosts: &Hosts, sandbox: &Sandbox, ask: &str) -> TlsStream<
     let to = format!("api.test:{}", hosts.api.port());
     let stream = sandbox.tunnel(&to).await.unwrap();
     let name = ServerName::try_from("api.test").unwrap();
-    let mut stream = greeting(&hosts.world.ca).connect(name, stream).await.unwrap();
+    let mut stream = tls_connector(&hosts.world.ca).connect(name, stream).await.unwrap();
     let request = format!("GET /socket HTTP/1.1\r\nHost: {to}\r\n{ask}");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut head = Vec::new();
@@ -296,15 +296,15 @@ async fn t42_a_web_socket_does_not_say_the_credential_back() {
     let seen = hosts.api.requests().pop().unwrap();
     assert_eq!(seen.header("sec-websocket-extensions"), None, "what is packed is not looked into");
     let covered = "*".repeat(SECRET.len());
-    let heard = echo(&mut stream, &message(format!("is {SECRET}!").as_bytes())).await;
-    assert_eq!(heard, message(format!("is {covered}!").as_bytes()));
+    let received = echo(&mut stream, &message(format!("is {SECRET}!").as_bytes())).await;
+    assert_eq!(received, message(format!("is {covered}!").as_bytes()));
     // In two frames.
     let (one, two) = SECRET.as_bytes().split_at(7);
     let cut = |one: &[u8], two: &[u8]| {
         [&[0x01, one.len() as u8], one, &[0x80, two.len() as u8], two].concat()
     };
-    let heard = echo(&mut stream, &cut(one, two)).await;
-    assert_eq!(heard, cut(&vec![b'*'; one.len()], &vec![b'*'; two.len()]));
+    let received = echo(&mut stream, &cut(one, two)).await;
+    assert_eq!(received, cut(&vec![b'*'; one.len()], &vec![b'*'; two.len()]));
     // A host that does not speak in frames is not heard any more.
     stream.write_all(b"\xff\xff").await.unwrap();
     assert_eq!(stream.read(&mut [0; 16]).await.unwrap_or_default(), 0);

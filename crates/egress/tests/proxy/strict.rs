@@ -2,7 +2,7 @@
 
 use crate::host::{Host, Vouching};
 use crate::wait;
-use crate::world::{Rules, World, greeting, head, status, way};
+use crate::world::{Rules, World, head, policy, status, tls_connector};
 use belljar_egress::{EgressPolicy, IntegrationsField};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,7 +20,7 @@ impl Pair {
     async fn new() -> Self {
         let good = Host::plain().await;
         let evil = Host::start(None, &format!("127.0.0.3:{}", good.port())).await;
-        let rules = Rules::new(way(&[&format!("good.test:{}", good.port()), "127.0.0.2:0"]));
+        let rules = Rules::new(policy(&[&format!("good.test:{}", good.port()), "127.0.0.2:0"]));
         Self { good, evil, rules, world: World::usual() }
     }
 
@@ -181,10 +181,10 @@ async fn a_rule_that_changes_holds_from_the_next_request_on() {
     let client = sandbox.client("");
     let url = format!("http://good.test:{}/", pair.good.port());
     assert_eq!(client.get(&url).send().await.unwrap().status(), 200);
-    pair.rules.become_these(way(&[]));
+    pair.rules.become_these(policy(&[]));
     assert_eq!(client.get(&url).send().await.unwrap().status(), 403);
     assert!(sandbox.tunnel(&format!("good.test:{}", pair.good.port())).await.is_err());
-    *pair.rules.way.lock().unwrap() = None;
+    *pair.rules.policy.lock().unwrap() = None;
     assert_eq!(client.get(&url).send().await.unwrap().status(), 503);
     assert!(pair.rules.last().reason.unwrap().ends_with("the store is closed"));
     assert_eq!(pair.good.requests().len(), 1);
@@ -195,7 +195,7 @@ async fn a_denial_names_the_host_the_port_and_what_is_missing() {
     let pair = Pair::new().await;
     let sandbox = pair.world.sandbox(&pair.rules);
     let denied = "network.denied: example.com:443 is not allowed by any integration of this \
-                  session; add one that allows it to integrations";
+                  session; list one that allows this host in `integrations`";
     let Err(answer) = sandbox.tunnel("example.com:443").await else { panic!("it is open") };
     assert_eq!(status(&answer), format!("HTTP/1.1 403 {denied}"));
     let log = pair.rules.last();
@@ -217,12 +217,12 @@ async fn a_denial_names_the_integration_that_is_switched_off() {
     let pair = Pair::new().await;
     let sandbox = pair.world.sandbox(&pair.rules);
     let good = format!("good.test:{}", pair.good.port());
-    let EgressPolicy { openings, .. } = way(&[&good, "127.0.0.2:0"]);
+    let EgressPolicy { openings, .. } = policy(&[&good, "127.0.0.2:0"]);
     let off = openings.clone();
     pair.rules.become_these(EgressPolicy { disabled: off.clone(), ..EgressPolicy::default() });
     let Err(answer) = sandbox.tunnel(&good).await else { panic!("it is open") };
-    let said = format!("{good} is not allowed: integration some is disabled");
-    assert_eq!(status(&answer), format!("HTTP/1.1 403 network.denied: {said}"));
+    let expected = format!("{good} is not allowed: integration some is disabled");
+    assert_eq!(status(&answer), format!("HTTP/1.1 403 network.denied: {expected}"));
     let Err(answer) = sandbox.tunnel("example.com:443").await else { panic!("it is open") };
     assert!(!answer.contains("switched off"), "{answer}");
     pair.untouched();
@@ -255,20 +255,20 @@ async fn t39_the_name_in_a_tls_greeting_is_the_one_of_the_tunnel() {
     let names = ["good.test", "evil.test"];
     let host = Host::tls(vouching.config(&names, &[], |_| {})).await;
     let to = format!("good.test:{}", host.port());
-    let rules = Rules::new(way(&[&to, "127.0.0.2:0"]));
+    let rules = Rules::new(policy(&[&to, "127.0.0.2:0"]));
     let world = World::usual();
     let sandbox = world.sandbox(&rules);
-    for (said, fits) in [("good.test", true), ("evil.test", false), ("127.0.0.2", false)] {
+    for (expected, fits) in [("good.test", true), ("evil.test", false), ("127.0.0.2", false)] {
         let stream = sandbox.tunnel(&to).await.unwrap();
-        let name = ServerName::try_from(said).unwrap();
-        let mut greeted = greeting(&vouching.pem()).connect(name, stream).await;
+        let name = ServerName::try_from(expected).unwrap();
+        let mut greeted = tls_connector(&vouching.pem()).connect(name, stream).await;
         if let Ok(stream) = &mut greeted {
             stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
             let mut answer = String::new();
             let _ = stream.read_to_string(&mut answer).await;
             assert!(answer.contains("hello"), "{answer}");
         }
-        assert_eq!(greeted.is_ok(), fits, "{said}");
+        assert_eq!(greeted.is_ok(), fits, "{expected}");
     }
     let refused = rules.attempts.lock().unwrap().iter().filter(|it| !it.allowed).count();
     assert_eq!(refused, 2);
@@ -279,7 +279,7 @@ async fn t39_the_name_in_a_tls_greeting_is_the_one_of_the_tunnel() {
 async fn t39_a_greeting_in_pieces_is_read_whole_before_any_of_it_passes() {
     let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
     let to = format!("good.test:{}", listener.local_addr().unwrap().port());
-    let rules = Rules::new(way(&[&to, "127.0.0.2:0"]));
+    let rules = Rules::new(policy(&[&to, "127.0.0.2:0"]));
     let world = World::usual();
     let sandbox = world.sandbox(&rules);
     let mut stream = sandbox.tunnel(&to).await.unwrap();
@@ -290,9 +290,9 @@ async fn t39_a_greeting_in_pieces_is_read_whole_before_any_of_it_passes() {
         wait::slow_peer(std::time::Duration::from_millis(20)).await;
     }
     stream.shutdown().await.unwrap();
-    let mut heard = Vec::new();
-    let _ = host.read_to_end(&mut heard).await;
-    assert_eq!(heard, b"");
+    let mut received = Vec::new();
+    let _ = host.read_to_end(&mut received).await;
+    assert_eq!(received, b"");
 }
 
 #[tokio::test]
@@ -300,7 +300,7 @@ async fn a_host_that_speaks_first_is_heard() {
     let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
     let to = format!("good.test:{}", listener.local_addr().unwrap().port());
     let world = World::usual();
-    let sandbox = world.sandbox(&Rules::new(way(&[&to, "127.0.0.2:0"])));
+    let sandbox = world.sandbox(&Rules::new(policy(&[&to, "127.0.0.2:0"])));
     let mut stream = sandbox.connect().await;
     let request = format!("CONNECT {to} HTTP/1.0\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -311,7 +311,7 @@ async fn a_host_that_speaks_first_is_heard() {
     host.write_all(b"220 ready\r\n\r\n").await.unwrap();
     assert_eq!(head(&mut stream).await, "220 ready\r\n\r\n");
     stream.write_all(b"QUIT").await.unwrap();
-    let mut heard = [0; 4];
-    host.read_exact(&mut heard).await.unwrap();
-    assert_eq!(&heard, b"QUIT");
+    let mut received = [0; 4];
+    host.read_exact(&mut received).await.unwrap();
+    assert_eq!(&received, b"QUIT");
 }

@@ -31,18 +31,18 @@ pub(crate) const PLACEHOLDER: &str = "belljar-placeholder-openai";
 /// The policy of one sandbox, which a test changes, and the attempts under it.
 #[derive(Default)]
 pub(crate) struct Rules {
-    pub(crate) way: Mutex<Option<Arc<EgressPolicy>>>,
+    pub(crate) policy: Mutex<Option<Arc<EgressPolicy>>>,
     pub(crate) attempts: Mutex<Vec<EgressAttempt>>,
     pub(crate) workspace: u128,
 }
 
 impl Rules {
-    pub(crate) fn new(way: EgressPolicy) -> Arc<Self> {
-        Arc::new(Self { way: Mutex::new(Some(Arc::new(way))), ..Self::default() })
+    pub(crate) fn new(policy: EgressPolicy) -> Arc<Self> {
+        Arc::new(Self { policy: Mutex::new(Some(Arc::new(policy))), ..Self::default() })
     }
 
-    pub(crate) fn become_these(&self, way: EgressPolicy) {
-        *self.way.lock().unwrap() = Some(Arc::new(way));
+    pub(crate) fn become_these(&self, policy: EgressPolicy) {
+        *self.policy.lock().unwrap() = Some(Arc::new(policy));
     }
 
     /// Host, port, by what, allowed.
@@ -61,8 +61,8 @@ impl Rules {
 
 impl EgressPolicySource for Rules {
     fn current_policy(&self) -> EgressPolicyFuture<'_> {
-        let way = self.way.lock().unwrap().clone();
-        Box::pin(async move { way.ok_or_else(|| "the store is closed".to_owned()) })
+        let policy = self.policy.lock().unwrap().clone();
+        Box::pin(async move { policy.ok_or_else(|| "the store is closed".to_owned()) })
     }
 
     fn record_attempt(&self, attempt: EgressAttempt) {
@@ -75,7 +75,7 @@ impl EgressPolicySource for Rules {
 }
 
 /// What these values open, by an integration called `some`.
-pub(crate) fn way(values: &[&str]) -> EgressPolicy {
+pub(crate) fn policy(values: &[&str]) -> EgressPolicy {
     let values = values.iter().map(|value| value.parse().unwrap()).collect();
     let openings = vec![IntegrationRules { integration: "some".to_owned(), values }];
     EgressPolicy { openings, ..EgressPolicy::default() }
@@ -225,10 +225,10 @@ pub(crate) async fn head(stream: &mut TcpStream) -> String {
 }
 
 pub(crate) async fn hear_all(stream: &mut TcpStream) -> String {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     // A connection that is reset has ended too.
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut heard)).await.expect("an end");
-    String::from_utf8_lossy(&heard).into_owned()
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut received)).await.expect("an end");
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 /// The first line of an answer.
@@ -237,7 +237,7 @@ pub(crate) fn status(answer: &str) -> &str {
 }
 
 /// A client that speaks TLS, and trusts this authority.
-pub(crate) fn greeting(root: &str) -> TlsConnector {
+pub(crate) fn tls_connector(root: &str) -> TlsConnector {
     let mut store = RootCertStore::empty();
     store.add(CertificateDer::from_pem_slice(root.as_bytes()).unwrap()).unwrap();
     let provider = tokio_rustls::rustls::crypto::aws_lc_rs::default_provider();

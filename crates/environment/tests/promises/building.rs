@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::world::{self, World, for_each_file};
+use crate::world::{self, World, visit_files};
 use belljar_environment::{
     BuildError, BuiltEnvironment, Definition, Environments, HostSettings, Mount, Progress,
     PythonChoice, SkipReason,
@@ -88,7 +88,7 @@ fn the_bytecode_is_believed_unseen_and_names_the_inside() {
          data = pyc.read_bytes()\n\
          print(int.from_bytes(data[4:8], 'little'), marshal.loads(data[16:]).co_filename)\n";
     let package = site_packages(&built).join("tabulate");
-    let said = Command::new(&built.python.executable)
+    let printed = Command::new(&built.python.executable)
         .args(["-I", "-c", script])
         .arg(package)
         .output()
@@ -99,13 +99,13 @@ fn the_bytecode_is_believed_unseen_and_names_the_inside() {
         "1 /opt/env/lib/python{}.{}/site-packages/tabulate/__init__.py\n",
         version.major, version.minor
     );
-    assert_eq!(String::from_utf8(said.stdout).unwrap(), expected);
+    assert_eq!(String::from_utf8(printed.stdout).unwrap(), expected);
 }
 
 /// The bytecode files below, with their inode numbers.
 fn bytecode(environment: &BuiltEnvironment) -> Vec<(String, u64)> {
     let mut found = Vec::new();
-    for_each_file(&environment.directory, &mut |path, metadata| {
+    visit_files(&environment.directory, &mut |path, metadata| {
         if path.extension().is_some_and(|ending| ending == "pyc") {
             let place = path.strip_prefix(&environment.directory).unwrap();
             found.push((place.display().to_string(), metadata.ino()));
@@ -162,10 +162,10 @@ fn another_user_can_read_it_all_whatever_the_umask() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let world = World::new();
     let built = world.ensure(&world::small()).unwrap();
-    for_each_file(&built.directory, &mut |path, metadata| {
-        let wanted = if metadata.is_dir() { 0o755 } else { 0o644 };
+    visit_files(&built.directory, &mut |path, metadata| {
+        let required = if metadata.is_dir() { 0o755 } else { 0o644 };
         let mode = metadata.permissions().mode();
-        assert_eq!(mode & wanted, wanted, "{} has {mode:o}", path.display());
+        assert_eq!(mode & required, required, "{} has {mode:o}", path.display());
     });
     assert_eq!(built.directory.metadata().unwrap().permissions().mode() & 0o777, 0o755);
 }
@@ -176,11 +176,11 @@ fn nothing_inside_names_the_host() {
     let built = world.ensure(&world::small()).unwrap();
     let secrets =
         [world.data.path(), &built.python.prefix].map(|path| path.to_str().unwrap().to_owned());
-    for_each_file(&built.directory, &mut |path, metadata| {
+    visit_files(&built.directory, &mut |path, metadata| {
         let bytes = if metadata.is_file() { fs::read(path).unwrap() } else { Vec::new() };
         for secret in secrets.iter().filter(|secret| *secret != "/usr") {
-            let has_secret = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
-            assert!(!has_secret, "{} tells of {secret}", path.display());
+            let contains = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert!(!contains, "{} tells of {secret}", path.display());
         }
     });
 }
@@ -194,14 +194,14 @@ fn the_second_time_starts_no_process() {
     let mut empty = world.machine.clone();
     (empty.search_path, empty.pyenv_root, empty.uv_pythons) = (Vec::new(), None, None);
     let environments = Environments::open_on(world.data.path(), empty).unwrap();
-    let mut progress = Vec::new();
+    let mut events = Vec::new();
     let second =
-        environments.ensure(&world::bare(), None, &mut |event| progress.push(event)).unwrap();
-    assert_eq!((&*second, progress), (&*first, vec![]));
+        environments.ensure(&world::bare(), None, &mut |event| events.push(event)).unwrap();
+    assert_eq!((&*second, events), (&*first, vec![]));
 
     let default = Definition::built_in("default").unwrap();
     let refused = environments.ensure(&default, None, &mut |_| ());
-    assert!(matches!(refused, Err(BuildError::NoPython { passed_over: 0, .. })));
+    assert!(matches!(refused, Err(BuildError::NoPython { skipped: 0, .. })));
 }
 
 #[test]
@@ -255,9 +255,9 @@ fn a_failed_build_leaves_nothing() {
 #[test]
 fn a_package_that_is_not_the_locked_one_is_refused() {
     let world = World::new();
-    let error = world.ensure(&world::small_with_a_wrong_hash()).unwrap_err();
+    let refused = world.ensure(&world::small_with_a_wrong_hash()).unwrap_err();
     let expected = "line 1 of the lock has hashes that do not match the files of tabulate 0.9.0";
-    assert!(error.to_string().contains(expected), "{error}");
+    assert!(refused.to_string().contains(expected), "{refused}");
     assert_eq!(world.names(), Vec::<String>::new());
 }
 

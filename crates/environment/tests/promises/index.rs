@@ -4,23 +4,23 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::thread;
 
-use crate::world::{self, CLOSED_INDEX, World, for_each_file};
+use crate::world::{self, CLOSED_INDEX, World, visit_files};
 use belljar_environment::{IndexUrl, Progress};
 
 #[test]
 fn a_machine_without_uv_fetches_it_once() {
     let world = World::without_uv();
-    let fetched = |progress: &[Progress]| {
-        progress.iter().any(|event| matches!(event, Progress::FetchingUv { .. }))
+    let fetched = |events: &[Progress]| {
+        events.iter().any(|event| matches!(event, Progress::FetchingUv { .. }))
     };
-    let (progress, built) = world.watch(&world::small());
+    let (events, built) = world.watch(&world::small());
     assert_eq!(built.unwrap().packages.len(), 1);
-    assert!(fetched(&progress), "{progress:?}");
+    assert!(fetched(&events), "{events:?}");
 
     let other = world::small_under_another_name();
-    let (progress, built) = world.watch(&other);
+    let (events, built) = world.watch(&other);
     assert_eq!(built.unwrap().packages.len(), 1);
-    assert!(!fetched(&progress), "{progress:?}");
+    assert!(!fetched(&events), "{events:?}");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_uv_that_is_not_the_pinned_one_is_thrown_away() {
     assert_eq!(requests[0].path, "/simple/uv/");
     assert!(requests[1].path.starts_with("/files/uv-"), "{}", requests[1].path);
     assert!(requests.iter().all(|request| request.authorized), "the index asks for a password");
-    for_each_file(&world.data.path().join("tools"), &mut |path, metadata| {
+    visit_files(&world.data.path().join("tools"), &mut |path, metadata| {
         assert!(metadata.is_dir(), "{} was kept", path.display());
     });
 }

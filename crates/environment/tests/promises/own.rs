@@ -40,10 +40,10 @@ fn refusal(world: &World, requirements: &str) -> BuildError {
     error
 }
 
-fn trouble(error: &BuildError) -> (ResolutionFailure, Vec<usize>) {
+fn failure(error: &BuildError) -> (ResolutionFailure, Vec<usize>) {
     match error {
-        BuildError::Lock { trouble, lines, .. } => {
-            (*trouble, lines.iter().map(|line| line.number).collect())
+        BuildError::Lock { failure, lines, .. } => {
+            (*failure, lines.iter().map(|line| line.number).collect())
         }
         other => panic!("{other}"),
     }
@@ -82,14 +82,14 @@ fn a_name_that_ships_cannot_be_taken() {
 fn an_unknown_package_is_named_with_its_line() {
     let world = World::new();
     let refused = refusal(&world, "six\n\nno-such-package-of-belljar\n");
-    assert_eq!(trouble(&refused), (ResolutionFailure::Unknown, vec![3]));
+    assert_eq!(failure(&refused), (ResolutionFailure::Unknown, vec![3]));
     assert!(refused.to_string().contains("line 3 (`no-such-package-of-belljar`)"), "{refused}");
 }
 
 #[test]
 fn an_unknown_version_is_named_with_its_line() {
     assert_eq!(
-        trouble(&refusal(&World::new(), "idna\nsix==99\n")),
+        failure(&refusal(&World::new(), "idna\nsix==99\n")),
         (ResolutionFailure::NoVersion, vec![2])
     );
 }
@@ -97,21 +97,21 @@ fn an_unknown_version_is_named_with_its_line() {
 #[test]
 fn a_version_that_was_taken_back_is_refused_with_the_reason() {
     let refused = refusal(&World::new(), "attrs==21.1.0");
-    assert_eq!(trouble(&refused), (ResolutionFailure::Yanked, vec![1]));
+    assert_eq!(failure(&refused), (ResolutionFailure::Yanked, vec![1]));
     assert!(refused.to_string().contains("not importable on Python 3.4"), "{refused}");
 }
 
 #[test]
 fn nothing_is_built_from_source() {
     let refused = refusal(&World::new(), "docopt==0.6.2");
-    assert_eq!(trouble(&refused), (ResolutionFailure::NoWheel, vec![1]));
+    assert_eq!(failure(&refused), (ResolutionFailure::NoWheel, vec![1]));
     assert!(refused.to_string().contains("--wheels DIR"), "{refused}");
 }
 
 #[test]
 fn packages_that_cannot_be_had_together_are_both_named() {
     let refused = refusal(&World::new(), "requests==2.31.0\nsix\nidna==2.0\n");
-    assert_eq!(trouble(&refused), (ResolutionFailure::Conflict, vec![1, 3]));
+    assert_eq!(failure(&refused), (ResolutionFailure::Conflict, vec![1, 3]));
 }
 
 #[test]
@@ -173,38 +173,38 @@ fn a_lock_that_was_edited_is_refused() {
 fn a_lock_that_is_not_whole_or_has_more_than_is_needed_is_refused() {
     let world = World::new();
     let environments = world.environments();
-    let wanted = "python-dateutil==2.9.0.post0";
-    let lock = environments.lock_packages(&order(wanted).draft, None, &mut |_| ()).unwrap();
-    let refused = |wanted: &str, lock: &str| {
-        let order = BuildRequest { lock: Some(lock.to_owned()), ..order(wanted) };
+    let required = "python-dateutil==2.9.0.post0";
+    let lock = environments.lock_packages(&order(required).draft, None, &mut |_| ()).unwrap();
+    let refused = |required: &str, lock: &str| {
+        let order = BuildRequest { lock: Some(lock.to_owned()), ..order(required) };
         let refused = add(&environments, &order).unwrap_err().to_string();
         assert_eq!(world.names(), [""; 0], "nothing is left of {lock:?}");
         refused
     };
     let without_six = lock.split_once("\nsix==").unwrap().0;
-    assert!(refused(wanted, without_six).contains("`six` is not in the lock"));
+    assert!(refused(required, without_six).contains("`six` is not in the lock"));
     let more = format!("{lock}idna==3.10 --hash=sha256:00\n");
     let line = more.lines().count();
-    let problem = refused(wanted, &more);
+    let message = refused(required, &more);
     assert!(
-        problem.contains(&format!("line {line} of the lock has idna, which no package")),
-        "{problem}"
+        message.contains(&format!("line {line} of the lock has idna, which no package")),
+        "{message}"
     );
     // A common manual form: a file that is its own lock.
-    let problem = add(&environments, &order(without_six)).unwrap_err().to_string();
-    assert!(problem.contains("`six` is not in the lock"), "{problem}");
+    let message = add(&environments, &order(without_six)).unwrap_err().to_string();
+    assert!(message.contains("`six` is not in the lock"), "{message}");
 
     let hash = "--hash=sha256:00";
     let apart = format!(
         "requests==2.32.3 {hash}\nidna==2.0 {hash}\ncertifi==2024.8.30 {hash}\n\
                          urllib3==2.2.3 {hash}\ncharset-normalizer==3.3.2 {hash}\n"
     );
-    let problem = refused("requests", &apart);
-    assert!(problem.contains("line 2 (`idna==2.0`)"), "{problem}");
-    let problem = refused("attrs", &format!("attrs==21.1.0 {hash}\n"));
-    assert!(problem.contains("this version was yanked"), "{problem}");
+    let message = refused("requests", &apart);
+    assert!(message.contains("line 2 (`idna==2.0`)"), "{message}");
+    let message = refused("attrs", &format!("attrs==21.1.0 {hash}\n"));
+    assert!(message.contains("this version was yanked"), "{message}");
 
-    let whole = BuildRequest { lock: Some(lock), ..order(wanted) };
+    let whole = BuildRequest { lock: Some(lock), ..order(required) };
     assert_eq!(add(&environments, &whole).unwrap().len(), 2);
 }
 
@@ -213,9 +213,9 @@ fn what_a_comment_says_is_not_what_is_asked_for() {
     let world = World::new();
     let refused =
         refusal(&world, "# no-such-package-of-belljar is nice\nno-such-package-of-belljar\n");
-    assert_eq!(trouble(&refused), (ResolutionFailure::Unknown, vec![2]));
+    assert_eq!(failure(&refused), (ResolutionFailure::Unknown, vec![2]));
     let refused = refusal(&world, "six\nidna>=99999\n");
-    assert_eq!(trouble(&refused), (ResolutionFailure::NoVersion, vec![2]));
+    assert_eq!(failure(&refused), (ResolutionFailure::NoVersion, vec![2]));
 }
 
 #[test]
@@ -283,12 +283,12 @@ fn a_directory_of_wheels_serves_where_there_is_no_network() {
         world.machine.wheels = Some(wheels.clone());
         world.machine.offline = offline;
         assert_eq!(add(&world.environments(), &order("six")).unwrap(), ["six 1.16.0"]);
-        let error = add(&world.environments(), &order("six\nidna\n")).unwrap_err();
-        assert_eq!(trouble(&error), (ResolutionFailure::Offline, vec![2]));
+        let refused = add(&world.environments(), &order("six\nidna\n")).unwrap_err();
+        assert_eq!(failure(&refused), (ResolutionFailure::Offline, vec![2]));
     }
     let mut without = World::new().without_network();
     without.machine.offline = true;
-    assert_eq!(trouble(&refusal(&without, "six")).0, ResolutionFailure::Offline);
+    assert_eq!(failure(&refusal(&without, "six")).0, ResolutionFailure::Offline);
 }
 
 fn grow_old(directory: &Path, age: Duration) {
@@ -333,8 +333,8 @@ fn a_sandbox_cannot_hold_the_lock_of_an_environment() {
     let directory = world.ensure(&world::bare()).unwrap().directory.clone();
     let inside = fs::File::open(&directory).unwrap();
     inside.try_lock().unwrap();
-    let (progress, built) = world.watch(&world::bare());
-    assert_eq!((progress, built.unwrap().directory.clone()), (vec![], directory.clone()));
+    let (events, built) = world.watch(&world::bare());
+    assert_eq!((events, built.unwrap().directory.clone()), (vec![], directory.clone()));
     grow_old(&directory, 31 * DAY);
     assert_eq!(world.environments().remove_unused(SystemTime::now()).unwrap().len(), 1);
 }
@@ -358,7 +358,7 @@ fn what_no_environment_has_had_for_long_goes_from_the_caches() {
     let environments = world.environments();
     let cached = |what: &str| {
         let mut files = 0;
-        world::for_each_file(&world.data.path().join("cache").join(what), &mut |path, found| {
+        world::visit_files(&world.data.path().join("cache").join(what), &mut |path, found| {
             let of_wheel =
                 what == "bytecode" || path.ancestors().any(|it| it.ends_with("archive-v0"));
             files += usize::from(found.is_file() && of_wheel);

@@ -38,10 +38,10 @@ fn a_script_that_says_what_it_needs_is_understood() {
 // proves K-10
 #[test]
 fn what_is_missing_is_named_with_what_is_there_instead() {
-    let asked = r#"# requires-python = ">=3.14"
+    let block = r#"# requires-python = ">=3.14"
 # dependencies = ["numpy", "requests (>=2)", "numpy==1.26", "et_xmlfile~=1.0"]"#;
     assert_eq!(
-        unmet(asked),
+        unmet(block),
         [
             "Python >=3.14 (has 3.13.1)",
             "requests (>=2)",
@@ -97,9 +97,9 @@ fn what_cannot_be_understood_is_refused_and_not_passed_over() {
 
 #[test]
 fn what_is_needed_only_somewhere_is_not_missed() {
-    let asked =
+    let block =
         r#"# dependencies = ["numpy[extra]>=2", "tomli; python_version < '3.11'", "tomli"]"#;
-    assert_eq!(unmet(asked), ["tomli"]);
+    assert_eq!(unmet(block), ["tomli"]);
 }
 
 proptest! {

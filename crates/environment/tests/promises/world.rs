@@ -85,9 +85,9 @@ impl World {
         &self,
         definition: &Definition,
     ) -> (Vec<Progress>, Result<EnvironmentLease, BuildError>) {
-        let mut progress = Vec::new();
-        let ended = self.environments().ensure(definition, None, &mut |event| progress.push(event));
-        (progress, ended)
+        let mut events = Vec::new();
+        let ended = self.environments().ensure(definition, None, &mut |event| events.push(event));
+        (events, ended)
     }
 
     /// The visible and hidden names in the directory of environments, without the lock files.
@@ -139,7 +139,7 @@ fn fetched_uv() -> &'static Path {
 }
 
 /// All regular files and directories below, without following links.
-pub(crate) fn for_each_file(directory: &Path, visit: &mut impl FnMut(&Path, fs::Metadata)) {
+pub(crate) fn visit_files(directory: &Path, visit: &mut impl FnMut(&Path, fs::Metadata)) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         let metadata = path.symlink_metadata().unwrap();
@@ -148,7 +148,7 @@ pub(crate) fn for_each_file(directory: &Path, visit: &mut impl FnMut(&Path, fs::
             visit(&path, metadata);
         }
         if is_directory {
-            for_each_file(&path, visit);
+            visit_files(&path, visit);
         }
     }
 }

@@ -40,7 +40,7 @@ fn answer(program: &BpfProgram, data: &SeccompData) -> SyscallVerdict {
 }
 
 /// The table's verdict, computed without the compiler.
-fn judge(
+fn evaluate(
     rule: Option<&SyscallRule>,
     unlisted: SyscallVerdict,
     data: &SeccompData,

@@ -1,5 +1,5 @@
-//! One request to a runner, and all that can happen until it is answered, or overdue. Whatever the
-//! sandbox does, the clock and requests to stop are handled first.
+//! One exchange with a runner: sends a request and handles all events until it is answered or stopped.
+//! The deadline and stop requests are handled first, before anything that the sandbox sends.
 
 use super::{ExitCause, Sandbox};
 use crate::channel::{ProtocolError, ReceivedFrame};
@@ -15,15 +15,15 @@ use jail::cgroup::CpuPriority;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout};
 
-/// A runner ignores interrupts between requests, so that none hits what it was not meant for. One
-/// that comes before it can have taken the request up is held back for so long.
+/// A runner ignores interrupts between requests. An interrupt is delayed until this time after the
+/// request was sent, so that the runner has begun with it.
 const PICKUP_TIME: Duration = Duration::from_millis(50);
 
-/// CPU time after which an execution is a long one: others, which are over sooner than that, then
-/// come first where cores are scarce. Imports of what a zygote has not preloaded take less.
+/// CPU time after which an execution counts as long: shorter ones then have priority if cores are
+/// scarce. Imports of modules that a zygote has not preloaded take less.
 const SHORT_CPU_MAX: Duration = Duration::from_millis(200);
 
-/// An answer that a kernel has asked for is small, and it waits for it.
+/// Maximum time to send a reply that the runner waits for; it is small.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The events that wake the supervisor.
@@ -35,17 +35,17 @@ enum ExchangeEvent {
     Tick,
     /// A reading of the resource usage is complete.
     Measured(UsageReading),
-    /// There is something to read on this one of the streams.
+    /// Output is available on the stream with this index.
     OutputReady(usize),
     Received(Result<ReceivedFrame, ProtocolError>),
-    /// The packages that it asked for, and how long that took.
+    /// An install has finished after this time.
     InstallDone(Duration, Result<InstallSuccess, InstallFailure>),
     Exited,
 }
 
-/// When something is due that no sandbox can put off.
+/// The timers of an exchange, which no sandbox can delay.
 struct ExchangeTimers {
-    /// An interrupt cannot be heard before.
+    /// The runner ignores interrupts before this time.
     interruptible_from: Instant,
     interrupt_at: Option<Instant>,
     tick_at: Instant,
@@ -87,7 +87,7 @@ impl ExchangeTimers {
         None
     }
 
-    /// When to look again.
+    /// When the next timer is due.
     fn next_wakeup(&self, run: &ExecutionMeter<'_>, installs: &InstallTracker<'_>) -> Instant {
         let deadline = (!installs.is_pending()).then_some(run.deadline);
         let earlier = [deadline, self.interrupt_at].into_iter().flatten().min();
@@ -102,7 +102,7 @@ impl From<ProtocolError> for ExitCause {
 }
 
 impl Sandbox {
-    /// Sends one request and serves the sandbox until it is over, and says why it is.
+    /// Sends one request and handles events until the exchange is over; returns why it is over.
     pub(super) async fn exchange(
         &mut self,
         request: &RunnerRequest<'_>,
@@ -118,10 +118,10 @@ impl Sandbox {
             slice.yield_if_used().await;
             run.extend_for_queue(self.channel.take_queue_wait());
             let [stdout, stderr] = &mut self.streams;
-            // Looked at each time: a sandbox that never stops talking must not outtalk the clock, nor
-            // us, and the runtime's own timers wait until nothing else is to be done.
-            let happened = match clock.due(run, installs) {
-                Some(happened) => happened,
+            // Checked each time: a sandbox that never stops sending must not delay the timers, and the
+            // timers of the runtime fire only when no other future is ready.
+            let event = match clock.due(run, installs) {
+                Some(event) => event,
                 None => tokio::select! {
                     biased;
                     () = sleep_until(clock.next_wakeup(run, installs).into()) => continue,
@@ -130,11 +130,11 @@ impl Sandbox {
                     () = stdout.ready() => ExchangeEvent::OutputReady(0),
                     () = stderr.ready() => ExchangeEvent::OutputReady(1),
                     received = self.channel.receive() => ExchangeEvent::Received(received),
-                    (took, answer) = installs.next_result() => ExchangeEvent::InstallDone(took, answer),
+                    (elapsed, result) = installs.next_result() => ExchangeEvent::InstallDone(elapsed, result),
                     _ = self.process.readable() => ExchangeEvent::Exited,
                 },
             };
-            if let Err(cause) = self.handle_event(happened, run, installs).await {
+            if let Err(cause) = self.handle_event(event, run, installs).await {
                 return cause;
             }
         }
@@ -154,21 +154,21 @@ impl Sandbox {
         tokio::select! {
             biased;
             sent = send => sent,
-            // A runner that does not read, or never stops talking, must hold up neither us nor who
-            // wants to stop it.
+            // A runner that does not read, or never stops sending, must delay neither the supervisor nor
+            // a stop request.
             () = sleep_until(run.deadline.into()) => Err(ExitCause::TimeLimit),
-            _ = run.stop_requests.wait_for(|wish| *wish != StopRequest::NotRequested) => Err(ExitCause::Stopped),
+            _ = run.stop_requests.wait_for(|stop| *stop != StopRequest::NotRequested) => Err(ExitCause::Stopped),
         }
     }
 
-    /// Goes on, or says why it is over.
+    /// Handles one event; an error is the reason why the exchange is over.
     async fn handle_event(
         &mut self,
-        happened: ExchangeEvent,
+        event: ExchangeEvent,
         run: &mut ExecutionMeter<'_>,
         installs: &mut InstallTracker<'_>,
     ) -> Result<(), ExitCause> {
-        match happened {
+        match event {
             ExchangeEvent::Deadline => self.handle_deadline(run),
             ExchangeEvent::Interrupt => {
                 self.cancel_install(installs).await?;
@@ -195,9 +195,9 @@ impl Sandbox {
             }
             ExchangeEvent::Received(Ok(ReceivedFrame::Partial)) => Ok(()),
             ExchangeEvent::Received(Err(error)) => Err(error.into()),
-            ExchangeEvent::InstallDone(took, answer) => {
-                run.extend_deadline(took);
-                Ok(self.send_install_reply(&answer).await?)
+            ExchangeEvent::InstallDone(elapsed, result) => {
+                run.extend_deadline(elapsed);
+                Ok(self.send_install_reply(&result).await?)
             }
             ExchangeEvent::Received(Ok(ReceivedFrame::Closed)) | ExchangeEvent::Exited => {
                 Err(run.death_cause())
@@ -217,7 +217,7 @@ impl Sandbox {
         match run.check_limits(reading) {
             None => Ok(()),
             Some(Overrun::Memory) => Err(ExitCause::MemoryLimit),
-            Some(Overrun::Sessions) => Err(ExitCause::SessionsLimit),
+            Some(Overrun::ProcessSessions) => Err(ExitCause::ProcessSessionsLimit),
             Some(Overrun::Unmeasured) => Err(ExitCause::Unmeasured),
             Some(overrun) => {
                 self.cancel_install(installs).await?;
@@ -228,7 +228,7 @@ impl Sandbox {
         }
     }
 
-    /// The first time it is asked to end, the second time it has to.
+    /// Interrupts the code at the first deadline, and ends the execution at the second.
     fn handle_deadline(&mut self, run: &mut ExecutionMeter<'_>) -> Result<(), ExitCause> {
         if !run.is_stopping() {
             self.interrupt();
@@ -248,7 +248,7 @@ impl Sandbox {
         match frame {
             RunnerEvent::Done(done) => Err(run.done_cause(done)),
             RunnerEvent::Result { data, main, cut } => {
-                // What was printed before it is in the pipes, whichever was heard of first.
+                // Output that was printed before the result is in the pipes already.
                 self.streams.iter_mut().for_each(|source| run.drain(source));
                 run.emit_result(data, main, cut);
                 Ok(())
@@ -257,13 +257,13 @@ impl Sandbox {
                 run.count_unsent(results);
                 Ok(())
             }
-            RunnerEvent::ConnectionRefused { place } => {
-                run.record_refused_connection(&place);
+            RunnerEvent::ConnectionRefused { destination } => {
+                run.record_refused_connection(&destination);
                 Ok(())
             }
             RunnerEvent::Install { requirements } => match installs.begin(requirements) {
                 Ok(None) => Ok(()),
-                Ok(Some(refused)) => Ok(self.send_install_reply(&Err(refused)).await?),
+                Ok(Some(failure)) => Ok(self.send_install_reply(&Err(failure)).await?),
                 Err(ConcurrentInstall) => Err(ProtocolError::OutOfOrder.into()),
             },
             RunnerEvent::Ready { .. } | RunnerEvent::IsolationFailed(_) => {
@@ -275,21 +275,21 @@ impl Sandbox {
     /// Answers a runner that waits for packages.
     async fn send_install_reply(
         &self,
-        answer: &Result<InstallSuccess, InstallFailure>,
+        result: &Result<InstallSuccess, InstallFailure>,
     ) -> Result<(), ProtocolError> {
-        match timeout(REPLY_TIMEOUT, self.channel.send(&install_tracker::to_runner_request(answer)))
+        match timeout(REPLY_TIMEOUT, self.channel.send(&install_tracker::to_runner_request(result)))
             .await
         {
-            // One that has gone meanwhile is found to be gone.
+            // The exit of a runner meanwhile is found by the next event.
             Ok(_) => Ok(()),
             Err(_) => Err(ProtocolError::NotReading),
         }
     }
 
-    /// Lets a runner that waits for packages hear the interrupt that is meant for it.
+    /// Cancels a running install, so that the runner that waits for it can handle an interrupt.
     async fn cancel_install(&self, installs: &mut InstallTracker<'_>) -> Result<(), ProtocolError> {
         match installs.cancel() {
-            Some(refused) => self.send_install_reply(&Err(refused)).await,
+            Some(failure) => self.send_install_reply(&Err(failure)).await,
             None => Ok(()),
         }
     }

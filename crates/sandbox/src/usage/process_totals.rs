@@ -1,28 +1,30 @@
-//! Memory and CPU time of a sandbox without a cgroup, added up from what the kernel tells of each
-//! of its processes. What it does not tell (what a descriptor or a socket holds) is counted at the
-//! most that one can hold, and what could not be bounded that way is refused by the filter.
+//! Memory and CPU time of a sandbox without a cgroup, added up from what the Linux kernel reports for each
+//! of its processes. Memory that it does not report (of descriptors and sockets) is counted as the most
+//! that one can hold, and the seccomp filter refuses what cannot be bounded that way.
 
-use super::{INIT, Unreadable, UsageReading, kept, read_proc_file, sockets, sum_kib, vfork};
+use super::{
+    INIT, Unreadable, UsageReading, kernel_objects, read_proc_file, sockets, sum_kib, vfork,
+};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, statat};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 use types::Limits;
 
-/// `USER_HZ`, the unit of /proc/PID/stat, which is 100 on every architecture we run on.
+/// `USER_HZ`, the unit of /proc/PID/stat, which is 100 on every supported architecture.
 const CLOCK_TICKS_PER_SECOND: u64 = 100;
 /// One end of a pipe holds a page of the two that Linux grants to a user with many pipes; other
 /// descriptors hold less.
 const DESCRIPTOR_BYTES: u64 = 4096;
-/// What the kernel keeps for a file or directory of a tmpfs beside its content.
+/// Kernel memory of a file or directory of a tmpfs besides its content.
 const INODE_BYTES: u64 = 1024;
-/// Processes that hand memory on to a child and end can slip through one look, but not through
-/// each of many.
+/// Scans in one reading: processes that pass memory to a child and exit can escape one scan, but not
+/// each of several.
 const SCANS_MAX: usize = 3;
-/// Sessions of a sandbox where the scheduler gives each session the same share of a core, whatever
-/// the priority of its processes: with more of them the supervisor, which is one, could not hold any
-/// limit. A program with a session for each of a few jobs has room.
-pub const SESSIONS_MAX: usize = 16;
+/// Maximum process sessions (`setsid`) of a sandbox where the scheduler gives each session the same share
+/// of a core, independent of the priority of its processes: with more of them the supervisor, which is
+/// one session, could not enforce any limit. A program may have a session for each of a few jobs.
+pub const PROCESS_SESSIONS_MAX: usize = 16;
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
 /// The totals of all processes of a sandbox.
@@ -34,8 +36,8 @@ struct ProcessTotals {
     sessions: BTreeSet<String>,
     /// A process ended while its files were read.
     incomplete: bool,
-    /// A process is there that could not be read: its first thread has ended, and each other thread
-    /// ended before it was read, or its files are closed to us.
+    /// A process could not be read: its first thread has ended, and each other thread ended before it
+    /// was read, or its files are not readable.
     unseen: bool,
 }
 
@@ -52,7 +54,7 @@ pub(super) struct Process {
     pub(super) shared_bytes: u64,
     pub(super) tables_bytes: u64,
     pub(super) descriptors: u64,
-    /// It runs in the memory of its parent, by `vfork`, and has none of its own.
+    /// The process runs in the memory of its parent, by `vfork`, and has no separate memory.
     pub(super) in_parent_memory: bool,
 }
 
@@ -62,7 +64,7 @@ impl Process {
     }
 }
 
-/// Whether a look finds out which processes have no memory of their own. That costs a read for each
+/// Whether a scan excludes processes that run in the memory of their parent. That costs a read for each
 /// thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum VforkChildren {
@@ -70,11 +72,11 @@ enum VforkChildren {
     LeaveOut,
 }
 
-/// The thread whose files show the state of the whole process.
-enum Shown {
-    /// By the one whose files are here, with what its `status` says.
-    By(String, String),
-    /// By none: all of them are at their end and run no code any more.
+/// The `status` of a process, from a thread whose files show the whole process.
+enum ProcessStatus {
+    /// The directory of the thread below `/proc`, and the text of its `status`.
+    Readable(String, String),
+    /// All threads are exiting and run no code any more.
     Ending,
 }
 
@@ -88,11 +90,15 @@ pub(super) fn read_process_totals(
     let (mut scans, mut vfork_children) = (0, VforkChildren::Count);
     while scans < SCANS_MAX {
         let all = processes(proc, vfork_children);
-        if are_too_many_sessions(all.sessions.len(), is_grouped_by_session) {
-            // Nothing else is read: that would take as long as the sessions want it to.
-            return UsageReading { over_sessions: true, cpu: most.cpu.max(all.cpu), ..most };
+        if are_too_many_process_sessions(all.sessions.len(), is_grouped_by_session) {
+            // Nothing else is read, because the sessions could make that arbitrarily slow.
+            return UsageReading {
+                over_process_sessions: true,
+                cpu: most.cpu.max(all.cpu),
+                ..most
+            };
         }
-        let reading = add_up(proc, workspace, limits, &all);
+        let reading = sum_usage(proc, workspace, limits, &all);
         if reading.over_memory && vfork_children == VforkChildren::Count {
             // It may be that memory was counted once for a process and once for its vfork child.
             vfork_children = VforkChildren::LeaveOut;
@@ -108,7 +114,7 @@ pub(super) fn read_process_totals(
             break;
         }
     }
-    // Ordinary threads do not end that fast: memory that is never shown may be any amount.
+    // Ordinary threads do not end that fast, and memory that was never readable may be any amount.
     most.over_memory |= unseen;
     most
 }
@@ -117,26 +123,26 @@ pub(super) fn read_process_totals(
 pub(super) fn too_many_locks(proc: &OwnedFd) -> bool {
     for _ in 0..SCANS_MAX {
         let all = processes(proc, VforkChildren::Count);
-        if kept::too_many(proc, &all.all, &[kept::LOCK]) {
+        if kernel_objects::too_many(proc, &all.all, &[kernel_objects::LOCK]) {
             return true;
         }
         if !all.unseen {
             return false;
         }
     }
-    // What is never shown may have any number.
+    // A process that was never readable may have any number.
     true
 }
 
-fn are_too_many_sessions(sessions: usize, is_grouped: impl FnOnce() -> bool) -> bool {
-    sessions > SESSIONS_MAX && is_grouped()
+fn are_too_many_process_sessions(sessions: usize, is_grouped: impl FnOnce() -> bool) -> bool {
+    sessions > PROCESS_SESSIONS_MAX && is_grouped()
 }
 
 fn is_grouped_by_session() -> bool {
     std::fs::read_to_string(AUTOGROUP).is_ok_and(|setting| setting.trim() != "0")
 }
 
-fn add_up(
+fn sum_usage(
     proc: &OwnedFd,
     workspace: &OwnedFd,
     limits: &Limits,
@@ -147,7 +153,8 @@ fn add_up(
     let tables: u64 = with_memory().map(|process| process.tables_bytes).sum();
     // A mapped file would count twice if its pages and its bytes were both added.
     let files = (bytes_in_files(workspace) + bytes_in_scratch(proc)).max(shared);
-    let too_much_kept = kept::too_many(proc, &all.all, &[kept::WATCH, kept::LOCK]);
+    let too_many_objects =
+        kernel_objects::too_many(proc, &all.all, &[kernel_objects::WATCH, kernel_objects::LOCK]);
     let descriptors: u64 = all.all.iter().map(|process| process.descriptors).sum();
     let held = files + tables + descriptors * DESCRIPTOR_BYTES + sockets::max_socket_bytes(proc);
     let mut memory_bytes = held + with_memory().map(|process| process.anonymous_bytes).sum::<u64>();
@@ -158,8 +165,8 @@ fn add_up(
     UsageReading {
         cpu: all.cpu,
         memory_bytes,
-        over_memory: memory_bytes > limits.memory_bytes || too_much_kept,
-        over_sessions: false,
+        over_memory: memory_bytes > limits.memory_bytes || too_many_objects,
+        over_process_sessions: false,
         unmeasured: false,
         oom_kills: 0,
         // Refusals are not counted without a cgroup; at the limit, a refusal had that reason.
@@ -214,9 +221,9 @@ fn add_process(all: &mut ProcessTotals, proc: &OwnedFd, pid: &str) -> Result<(),
     let threads = number(17).ok_or(Unreadable::Unseen)?;
     all.cpu += Duration::from_millis(ticks * 1000 / CLOCK_TICKS_PER_SECOND);
     all.threads += threads;
-    let (path, status) = match shown(proc, pid, threads)? {
-        Shown::By(path, status) => (path, status),
-        Shown::Ending => return Ok(()),
+    let (path, status) = match read_process_status(proc, pid, threads)? {
+        ProcessStatus::Readable(path, status) => (path, status),
+        ProcessStatus::Ending => return Ok(()),
     };
     all.sessions.extend(fields.get(3).map(|&session| session.to_owned()));
     // Linux tells the number as the size of the directory since 6.2.
@@ -234,45 +241,48 @@ fn add_process(all: &mut ProcessTotals, proc: &OwnedFd, pid: &str) -> Result<(),
     Ok(())
 }
 
-/// The first thread as a rule. One that has ended while others run on shows neither the memory nor
-/// the descriptors of the process, and any other thread shows both: the filter lets no thread have
-/// descriptors of its own.
-fn shown(proc: &OwnedFd, pid: &str, threads: u64) -> Result<Shown, Unreadable> {
+/// Reads the `status` of a process, as a rule of its first thread. A first thread that has ended while
+/// others continue shows neither the memory nor the descriptors of the process. Any other thread shows
+/// both: the seccomp filter lets no thread have its own descriptors.
+fn read_process_status(
+    proc: &OwnedFd,
+    pid: &str,
+    threads: u64,
+) -> Result<ProcessStatus, Unreadable> {
     // A line break in a process's name is written as `\n` there, and begins no line.
     let has_memory = |status: &String| status.contains("\nRssAnon:");
     let status = read_proc_file(proc, &format!("{pid}/status"))?;
     if has_memory(&status) {
-        return Ok(Shown::By(pid.to_owned(), status));
+        return Ok(ProcessStatus::Readable(pid.to_owned(), status));
     }
     if threads <= 1 {
-        return Ok(Shown::Ending);
+        return Ok(ProcessStatus::Ending);
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let tasks = openat(proc, format!("{pid}/task"), flags, Mode::empty())?;
-    let mut shown = Ok(Shown::Ending);
+    let mut status = Ok(ProcessStatus::Ending);
     for thread in numbers(&tasks)? {
         let path = format!("{pid}/task/{thread}");
         match read_proc_file(proc, &format!("{path}/status")) {
-            Ok(status) if has_memory(&status) => return Ok(Shown::By(path, status)),
-            // It has given its memory up, as a thread does at its end.
+            Ok(status) if has_memory(&status) => return Ok(ProcessStatus::Readable(path, status)),
+            // It has released its memory, as an exiting thread does.
             Ok(_) => {}
             // Others may have been started since they were listed, with all of its memory.
-            Err(_) => shown = Err(Unreadable::Unseen),
+            Err(_) => status = Err(Unreadable::Unseen),
         }
     }
-    shown
+    status
 }
 
-/// Forked processes share most of what each seems to have, and pages that several have count a part in
-/// each here. To know it is dear: the largest are asked first, and no more of them once they are over
-/// `most` together.
+/// Proportional memory of processes: pages that several share count in part for each. It is expensive to
+/// read, so the largest processes are read first, and no more once their sum exceeds `most`.
 fn proportional_bytes(proc: &OwnedFd, processes: &[Process], most: u64) -> u64 {
     let mut largest_first: Vec<&Process> =
         processes.iter().filter(|process| process.has_own_memory()).collect();
     largest_first.sort_by_key(|process| std::cmp::Reverse(process.anonymous_bytes));
     let mut bytes = 0;
     for process in largest_first {
-        // Code can close this to us, and is then taken by its word of having all of it alone.
+        // Code can make this unreadable; all of its memory then counts as private.
         let rollup = read_proc_file(proc, &format!("{}/smaps_rollup", process.path));
         bytes += rollup.map_or(process.anonymous_bytes, |rollup| {
             sum_kib(&rollup, &["Pss_Anon", "SwapPss"]) * 1024
@@ -291,7 +301,7 @@ fn bytes_in_files(directory: impl AsFd) -> u64 {
     })
 }
 
-/// `/tmp`, which holds what was put into `/dev/shm` as well.
+/// Bytes of files in `/tmp`, which also has those of `/dev/shm`.
 fn bytes_in_scratch(proc: &OwnedFd) -> u64 {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(proc, format!("{INIT}/root/tmp"), flags, Mode::empty()).map_or(0, bytes_in_files)
@@ -303,8 +313,8 @@ mod tests {
 
     #[test]
     fn t139_sessions_are_bounded_only_where_the_scheduler_groups_by_them() {
-        assert!(are_too_many_sessions(SESSIONS_MAX + 1, || true));
-        assert!(!are_too_many_sessions(SESSIONS_MAX, || true));
-        assert!(!are_too_many_sessions(1_000, || false));
+        assert!(are_too_many_process_sessions(PROCESS_SESSIONS_MAX + 1, || true));
+        assert!(!are_too_many_process_sessions(PROCESS_SESSIONS_MAX, || true));
+        assert!(!are_too_many_process_sessions(1_000, || false));
     }
 }

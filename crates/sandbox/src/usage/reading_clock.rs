@@ -1,33 +1,33 @@
-//! How long a reading of a sandbox's processes may take before the sandbox counts as one that cannot be
-//! measured.
+//! The time limit of a reading of the processes of a sandbox, after which the sandbox counts as
+//! unmeasurable.
 //!
-//! Only time counts that the sandbox can be the cause of: while the reading thread runs, and while it
-//! waits for locks. While it is ready to run and other work of the machine has the cores, the sandbox
-//! may be innocent.
+//! Only time that the sandbox can cause counts: while the reading thread runs, and while it waits for
+//! locks. Time in which it is ready to run and other processes have the cores does not count.
 
 use rustix::thread::{Pid, gettid};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a reading may take.
+/// The time limits of a reading.
 #[derive(Debug, Clone, Copy)]
 struct ReadingBounds {
-    /// Without the time that the reading thread waits for a core.
+    /// Limit without the time that the reading thread waits for a core.
     alone: Duration,
+    /// Limit with that time.
     with_waits: Duration,
 }
 
 const BOUNDS: ReadingBounds = ReadingBounds {
     // A sandbox with as many busy processes as it may have takes a second.
     alone: Duration::from_secs(10),
-    // A machine that is busier than that holds no limit, and sandboxes end before others are harmed.
+    // On a machine that is busier than that, no limit could be enforced, so the sandbox is killed.
     with_waits: Duration::from_secs(60),
 };
 
 #[derive(Debug, Clone)]
 pub(super) struct ReadingClock {
     bounds: ReadingBounds,
-    asked: Instant,
+    requested_at: Instant,
     thread: Arc<OnceLock<ReadingThread>>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct ReadingClock {
 struct ReadingThread {
     id: Pid,
     began: Instant,
-    /// How long it had waited for a core before.
+    /// How long the thread had waited for a core before.
     waited_before: Duration,
 }
 
@@ -45,10 +45,10 @@ impl ReadingClock {
     }
 
     fn bounded_by(bounds: ReadingBounds) -> Self {
-        Self { bounds, asked: Instant::now(), thread: Arc::default() }
+        Self { bounds, requested_at: Instant::now(), thread: Arc::default() }
     }
 
-    /// The same work, timed from the moment that a thread begins with it.
+    /// Wraps `work` so that its time starts when a thread begins with it.
     pub(super) fn timed<T, W: FnOnce() -> T>(&self, work: W) -> impl FnOnce() -> T + use<T, W> {
         let thread = Arc::clone(&self.thread);
         move || {
@@ -59,17 +59,17 @@ impl ReadingClock {
         }
     }
 
-    /// Whether a reading that has not come to its end takes too long.
+    /// Whether an unfinished reading has taken too long.
     pub(super) fn is_overdue(&self) -> bool {
-        if self.asked.elapsed() <= self.bounds.alone {
+        if self.requested_at.elapsed() <= self.bounds.alone {
             return false;
         }
-        // One that no thread has begun with waits for us.
+        // A reading that no thread has begun waits for the supervisor.
         let counted = self.thread.get().map_or(Duration::ZERO, |thread| {
             let waited = time_waited(thread.id).saturating_sub(thread.waited_before);
             thread.began.elapsed().saturating_sub(waited)
         });
-        self.bounds.are_exceeded(self.asked.elapsed(), counted)
+        self.bounds.are_exceeded(self.requested_at.elapsed(), counted)
     }
 }
 
@@ -104,56 +104,56 @@ mod tests {
         ReadingBounds { alone: Duration::from_millis(500), with_waits: Duration::from_secs(600) };
 
     /// Many busy threads for each core, until dropped.
-    struct Hogs(Arc<AtomicBool>, Vec<std::thread::JoinHandle<()>>);
+    struct BusyThreads(Arc<AtomicBool>, Vec<std::thread::JoinHandle<()>>);
 
-    impl Hogs {
+    impl BusyThreads {
         fn start() -> Self {
             let stop = Arc::new(AtomicBool::new(false));
-            let hog = |_| {
+            let thread = |_| {
                 let stop = Arc::clone(&stop);
                 std::thread::spawn(move || while !stop.load(Ordering::Relaxed) {})
             };
             let threads = 16 * std::thread::available_parallelism().map_or(1, usize::from);
-            let all = (0..threads).map(hog).collect();
+            let all = (0..threads).map(thread).collect();
             Self(stop, all)
         }
     }
 
-    impl Drop for Hogs {
+    impl Drop for BusyThreads {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
-            self.1.drain(..).for_each(|hog| hog.join().unwrap());
+            self.1.drain(..).for_each(|thread| thread.join().unwrap());
         }
     }
 
     #[test]
     fn t162_a_reader_that_others_keep_from_the_cores_is_not_late() {
-        let hogs = Hogs::start();
+        let busy_threads = BusyThreads::start();
         let clock = ReadingClock::bounded_by(SHORT);
         let reader = clock.clone();
         // It reads on until it has waited twice as long as a reading may take.
         let reading = std::thread::spawn(clock.timed(move || {
             let before = time_waited(gettid());
             while time_waited(gettid()).saturating_sub(before) < 2 * SHORT.alone {}
-            reader.asked.elapsed()
+            reader.requested_at.elapsed()
         }));
         while !reading.is_finished() {
             assert!(!clock.is_overdue(), "it is ended for what others do");
             std::thread::yield_now();
         }
-        let took = reading.join().unwrap();
-        assert!(took > SHORT.alone, "{took:?}");
-        drop(hogs);
+        let elapsed = reading.join().unwrap();
+        assert!(elapsed > SHORT.alone, "{elapsed:?}");
+        drop(busy_threads);
     }
 
     #[test]
     fn t162_a_reader_that_the_sandbox_holds_up_is_late() {
+        let began = Instant::now();
         let clock = ReadingClock::bounded_by(SHORT);
         let lock = Arc::new(std::sync::Mutex::new(()));
         let held = lock.lock().unwrap();
         let waits = Arc::clone(&lock);
         let reading = std::thread::spawn(clock.timed(move || drop(waits.lock().unwrap())));
-        let began = Instant::now();
         while !clock.is_overdue() {
             assert!(began.elapsed() < Duration::from_secs(60), "it is never late");
             std::thread::yield_now();

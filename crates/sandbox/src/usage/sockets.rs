@@ -8,7 +8,7 @@ use types::Limits;
 /// A sandbox may have a TCP socket for so many bytes of its memory limit. A connection that was not
 /// accepted yet is charged to no cgroup, and can hold a quarter of this (`jail::init` bounds it).
 const MEMORY_BYTES_PER_TCP_SOCKET: u64 = 256 * 1024;
-/// What a program needs for itself (an event loop, the proxy socket) is not counted without a cgroup.
+/// Sockets that are not counted without a cgroup: those of an event loop, and the proxy socket.
 const SOCKETS_FREE: u64 = 16;
 /// The default of Linux for either direction of a socket.
 const BUFFER_BYTES: u64 = 212_992;
@@ -19,7 +19,7 @@ pub(super) fn has_too_many_tcp_sockets(proc: &OwnedFd, limits: &Limits) -> bool 
     tcp > limits.memory_bytes / MEMORY_BYTES_PER_TCP_SOCKET
 }
 
-/// The most that all sockets can hold. What they do hold the kernel tells to no ordinary user.
+/// The most memory that all sockets can hold. Linux does not report what they hold to an ordinary user.
 pub(super) fn max_socket_bytes(proc: &OwnedFd) -> u64 {
     let sockets = inuse(proc, "sockstat", "sockets: used ");
     sockets.saturating_sub(SOCKETS_FREE) * bytes_of_one()

@@ -1,17 +1,17 @@
 //! Children of `vfork`, which run in the memory of their parent until they execute a program. `/proc`
 //! shows that memory for both, as if each had it alone.
 //!
-//! The parent's thread waits in its system call meanwhile, and `/proc/PID/task/TID/syscall` shows the
-//! call with its flags, which code cannot change while it waits. A child that only looks alike (the
-//! same amounts of memory, or `CLONE_VFORK` without `CLONE_VM`) has memory of its own, and counts.
+//! The thread of the parent waits in its system call meanwhile, and `/proc/PID/task/TID/syscall` shows
+//! the call with its flags, which code cannot change while it waits. A child that only looks similar (the
+//! same amounts of memory, or `CLONE_VFORK` without `CLONE_VM`) has its own memory, and counts.
 
 use super::process_totals::{Process, numbers};
 use super::read_proc_file;
 use rustix::fs::{Mode, OFlags, openat};
 use std::os::fd::OwnedFd;
 
-/// By how much the memory of a parent and of its child may seem to differ: what other threads of the
-/// parent take or give back between the two reads.
+/// Maximum difference between the memory of a parent and of its child, which other threads of the parent
+/// cause between the two reads.
 const DIFFERENCE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// A child in the memory of its parent, which waits for it (`linux/sched.h`).
 const CLONE_VM_AND_VFORK: u64 = 0x0000_0100 | 0x0000_4000;
@@ -32,8 +32,8 @@ pub(super) struct WaitingParent {
     threads: usize,
 }
 
-/// The processes that wait for a vfork child now. One that is closed to us does not count as one:
-/// its children are taken to have memory of their own.
+/// The processes that wait for a vfork child. A process that cannot be read is not included: its
+/// children count with their memory.
 pub(super) fn waiting_threads(proc: &OwnedFd, pids: &[String]) -> Vec<WaitingParent> {
     let waiting =
         pids.iter().map(|pid| WaitingParent { pid: pid.clone(), threads: count(proc, pid) });

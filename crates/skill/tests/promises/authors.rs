@@ -180,7 +180,7 @@ fn prose(name: &str) -> String {
 // proves P-056, P-057, P-058
 #[test]
 fn the_code_interpreter_is_told_what_to_do_when_code_fails() {
-    let said = prose("code-interpreter");
+    let text = prose("code-interpreter");
     for rule in [
         "Read the traceback, fix the code, and run it again.",
         "There are at most two retries, so at most three executions for one task.",
@@ -191,17 +191,17 @@ fn the_code_interpreter_is_told_what_to_do_when_code_fails() {
         "Do not retry. Tell the user that running code is temporarily unavailable.",
         "Never invent a result when the code failed.",
     ] {
-        assert!(said.contains(rule), "{rule}");
+        assert!(text.contains(rule), "{rule}");
     }
 }
 
 #[test]
 fn files_go_by_url_and_charts_by_the_other_skill() {
-    let said = prose("code-interpreter");
-    assert!(said.contains("Pass the URL of a file in `files`"), "{said}");
+    let text = prose("code-interpreter");
+    assert!(text.contains("Pass the URL of a file in `files`"), "{text}");
     assert!(
-        said.contains("Never paste the content of a file into the code or into the conversation")
+        text.contains("Never paste the content of a file into the code or into the conversation")
     );
-    assert!(said.contains("for a chart, hand the numbers to the skill `dataviz`"));
+    assert!(text.contains("for a chart, hand the numbers to the skill `dataviz`"));
     assert!(prose("dataviz").contains("compute the numbers with `execute_python`"));
 }

@@ -20,7 +20,7 @@ const CODE_EXECUTION: &str = "/v1/code_execution";
 /// The request, the agent that carries it out, and the output directory.
 #[derive(Debug, Default, clap::Args)]
 pub(in crate::cli) struct RunRequestArgs {
-    /// Name or id of an agent of the server [default: code_execution without an agent]
+    /// Name or id of an agent of the server. Without it, code_execution runs the request
     #[arg(value_name = "AGENT")]
     pub(in crate::cli) agent: Option<String>,
 
@@ -99,8 +99,13 @@ pub(super) fn main(args: Args, remote: &RemoteArgs) -> Result<ExitCode, CliError
         return runtime.block_on(task.run()).map(|result| exit_code(&result));
     }
     if args.request.agent.is_some() || args.request.sandbox.is_some() {
-        let message = "agents and sessions require a server; set --server or BELLJAR_URL";
-        return Err(CliError::usage(message));
+        let what = match &args.request.agent {
+            Some(agent) => format!("agent {agent:?}"),
+            None => "--sandbox".to_owned(),
+        };
+        return Err(CliError::usage(format!(
+            "{what} requires a server: set --server or BELLJAR_URL"
+        )));
     }
     runtime.block_on(async {
         let embedded =
@@ -119,11 +124,11 @@ impl AgentRunClient<'_> {
     /// Runs the request, displays it, and returns the result.
     pub(in crate::cli) async fn run(&self) -> Result<Value, CliError> {
         let outcome = OutcomeArgs { out: self.request.out.clone(), json: self.json };
-        let mut shown = ExecutionDisplay::new(&outcome, StdoutUse::Output)?;
-        shown.reports_approvals_at_end = self.request.agent.is_some();
+        let mut display = ExecutionDisplay::new(&outcome, StdoutUse::Output)?;
+        display.reports_approvals_at_end = self.request.agent.is_some();
         let documents = self.upload().await?;
         let (call, result) = self.build_request(documents).await?;
-        let record = follow_execution(self.client, call, &mut shown).await?;
+        let record = follow_execution(self.client, call, &mut display).await?;
         let result = self.client.json(ApiRequest::get(format!("{result}/{}", record.id))).await?;
         if let Some(out) = &self.request.out {
             download_files(self.client, &result, out).await?;
@@ -131,7 +136,7 @@ impl AgentRunClient<'_> {
         if self.json {
             print_json(&result)?;
         } else {
-            self.print_result(&mut shown, &result)?;
+            self.print_result(&mut display, &result)?;
         }
         Ok(result)
     }
@@ -172,39 +177,39 @@ impl AgentRunClient<'_> {
     /// Prints the answer to standard output and everything else to standard error.
     fn print_result(
         &self,
-        shown: &mut ExecutionDisplay<'_>,
+        display: &mut ExecutionDisplay<'_>,
         result: &Value,
     ) -> Result<(), CliError> {
         let answer = result["answer"].as_str().unwrap_or_default();
-        shown.screen.print_note("");
+        display.terminal.print_note("");
         if !answer.is_empty() {
             print_record(&terminal::for_stdout(answer.trim_end()))?;
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         if let Some(message) = result["error"]["message"].as_str() {
-            shown
-                .screen
+            display
+                .terminal
                 .print_note(&format!("belljar: {}: {message}", text(&result["error"]["code"])));
         }
         if let Some(hint) = result["error"]["hint"].as_str() {
-            shown.screen.print_note(&format!("belljar: {hint}"));
+            display.terminal.print_note(&format!("belljar: {hint}"));
         }
         for file in result_files(result) {
             let hint = match &self.request.out {
                 Some(out) => format!("in {}", out.display()),
                 None => "save it with --out DIR".to_owned(),
             };
-            shown.screen.print_note(&format!("belljar: {} ({hint})", file.name));
+            display.terminal.print_note(&format!("belljar: {} ({hint})", file.name));
         }
-        self.print_approvals(shown, result);
+        self.print_approvals(display, result);
         let session = result["sandbox_id"].as_str().map(|id| format!(", session {id}"));
         let run = text(&result["execution_id"]);
-        shown.screen.print_note(&format!("belljar: run {run}{}", session.unwrap_or_default()));
+        display.terminal.print_note(&format!("belljar: run {run}{}", session.unwrap_or_default()));
         Ok(())
     }
 
     /// Prints the pending approvals and the commands that decide them.
-    fn print_approvals(&self, shown: &mut ExecutionDisplay<'_>, result: &Value) {
+    fn print_approvals(&self, display: &mut ExecutionDisplay<'_>, result: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let actions = result["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let (Some(agent), false) = (&self.request.agent, actions.is_empty()) else { return };
@@ -215,18 +220,19 @@ impl AgentRunClient<'_> {
         );
         let (mut allowed, mut others) = (on.clone(), Vec::new());
         for action in actions {
-            let (id, asked) = (text(&action["actionId"]), &action["toolConfirmation"]);
-            let (tool, arguments) = (text(&asked["toolName"]), &asked["toolArguments"]);
-            shown
-                .screen
+            let (id, confirmation) = (text(&action["actionId"]), &action["toolConfirmation"]);
+            let (tool, arguments) =
+                (text(&confirmation["toolName"]), &confirmation["toolArguments"]);
+            display
+                .terminal
                 .print_note(&format!("belljar: approval required for {tool} {arguments}: {id}"));
             allowed.push_str(&format!(" --allow {id}"));
             others.push(format!("`belljar approvals allow {id}`"));
         }
-        shown
-            .screen
+        display
+            .terminal
             .print_note(&format!("belljar: to allow it, run `{allowed}`; use --deny to deny it"));
-        shown.screen.print_note(&format!(
+        display.terminal.print_note(&format!(
             "belljar: or another person allows it with {}; then continue with `{on}`",
             others.join(", ")
         ));
@@ -255,20 +261,20 @@ struct ResultFile {
 }
 
 fn result_files(result: &Value) -> Vec<ResultFile> {
-    let mut made: Vec<ResultFile> = Vec::new();
+    let mut files: Vec<ResultFile> = Vec::new();
     let list = |key: &str| result[key].as_array().into_iter().flatten();
     for file in list("generated_files").chain(list("artifacts")) {
         let text = |key: &str| file[key].as_str().map(str::to_owned);
         let Some(url) = text("url").filter(|url| url.starts_with('/')) else { continue };
-        let Some(given) = text("name") else { continue };
-        let is_free = |name: &String| made.iter().all(|known| known.name != *name);
+        let Some(file_name) = text("name") else { continue };
+        let is_free = |name: &String| files.iter().all(|known| known.name != *name);
         // Two rounds may each show a `plot_0.png`, and two tools may write the same name.
-        let names = [Some(given.clone()), text("asset_filename")].into_iter().flatten();
-        let numbered = (1..).map(|number| numbered_name(&given, number));
+        let names = [Some(file_name.clone()), text("asset_filename")].into_iter().flatten();
+        let numbered = (1..).map(|number| numbered_name(&file_name, number));
         let name = names.chain(numbered).find(is_free);
-        made.extend(name.map(|name| ResultFile { name, url }));
+        files.extend(name.map(|name| ResultFile { name, url }));
     }
-    made
+    files
 }
 
 /// `a/b.csv` is `a/b-1.csv`.
@@ -304,10 +310,10 @@ mod tests {
     #[test]
     fn files_of_one_name_are_all_written() {
         let file = |name: &str| json!({"name": name, "url": "/v1/assets/1/x"});
-        let shown = json!({"name": "a.png", "asset_filename": "plot_1.png", "url": "/v1/x"});
+        let chart = json!({"name": "a.png", "asset_filename": "plot_1.png", "url": "/v1/x"});
         let result = json!({
             "generated_files": [file("a/b.csv"), file("a/b.csv"), file("a/b.csv"), file("c"), file("c")],
-            "artifacts": [file("a.png"), shown],
+            "artifacts": [file("a.png"), chart],
         });
         let names: Vec<String> = result_files(&result).into_iter().map(|file| file.name).collect();
         let all = ["a/b.csv", "a/b-1.csv", "a/b-2.csv", "c", "c-1", "a.png", "plot_1.png"];

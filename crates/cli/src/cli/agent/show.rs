@@ -22,8 +22,8 @@ pub(super) struct ShowAgentArgs {
     format: Option<RunFormat>,
 
     /// Write the run to this file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[arg(long, alias = "output", short_alias = 'o', value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -48,18 +48,18 @@ impl RunFormat {
 }
 
 pub(super) async fn show(remote: &Remote, args: ShowAgentArgs) -> Result<(), CliError> {
-    let ShowAgentArgs { what, format, output } = args;
-    let is_run = format.is_some() || output.is_some();
+    let ShowAgentArgs { what, format, out } = args;
+    let is_run = format.is_some() || out.is_some();
     match what.parse::<ExecutionId>() {
         Ok(id) if is_run || !is_agent(remote, id).await? => {
             let default_format = if remote.json { RunFormat::Json } else { RunFormat::Text };
             let format = format.unwrap_or(default_format);
             let call = ApiRequest::get(format!("/v1/executions/{id}/trace"));
             let trace = remote.client.text(call.query("format", Some(format.name()))).await?;
-            write_output(&trace, format, output.as_deref())
+            write_output(&trace, format, out.as_deref())
         }
         Err(_) if is_run => {
-            let message = "--format and --output require the id of a run";
+            let message = "--format and --out require the id of a run";
             Err(CliError::usage(message))
         }
         _ => {
@@ -82,14 +82,14 @@ async fn is_agent(remote: &Remote, id: ExecutionId) -> Result<bool, ClientError>
     }
 }
 
-fn write_output(text: &str, format: RunFormat, output: Option<&Path>) -> Result<(), CliError> {
-    let Some(path) = output else {
-        let shown = if format == RunFormat::Text {
+fn write_output(text: &str, format: RunFormat, out: Option<&Path>) -> Result<(), CliError> {
+    let Some(path) = out else {
+        let text = if format == RunFormat::Text {
             sanitize_plain(text)
         } else {
             terminal::for_stdout(text)
         };
-        return print_record(shown.trim_end());
+        return print_record(text.trim_end());
     };
     let failed = |error| CliError::internal(format!("cannot write {}: {error}", path.display()));
     std::fs::write(path, text).map_err(failed)?;

@@ -30,8 +30,8 @@ pub(super) struct Args {
     #[arg(long = "field", value_name = "NAME=VALUE", value_parser = parse_pair)]
     fields: Vec<(String, String)>,
 
-    /// Request body: JSON, @FILE, or @- for standard input
-    #[arg(long, value_name = "JSON | @FILE | @-")]
+    /// Request body: JSON, @FILE, or - for standard input
+    #[arg(long, value_name = "JSON | @FILE | -", allow_hyphen_values = true)]
     body: Option<String>,
 
     /// File to upload; repeatable
@@ -81,14 +81,15 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 }
 
 fn read_body(body: &str) -> Result<InputBody, CliError> {
-    let Some(path) = body.strip_prefix('@') else {
+    let path = if body == "-" { Some(body) } else { body.strip_prefix('@') };
+    let Some(path) = path else {
         return Ok(InputBody { extension: None, bytes: body.as_bytes().to_vec() });
     };
     let read = match path {
         "-" => read_bounded(io::stdin(), BODY_BYTES_MAX),
         path => File::open(path).and_then(|file| read_bounded(file, BODY_BYTES_MAX)),
     };
-    let bytes = read.map_err(|error| CliError::usage(format!("--body @{path}: {error}")))?;
+    let bytes = read.map_err(|error| CliError::usage(format!("--body {body}: {error}")))?;
     let ending = Path::new(path).extension().and_then(|ending| ending.to_str());
     Ok(InputBody { extension: ending.map(str::to_owned), bytes })
 }
@@ -114,7 +115,8 @@ async fn print_events(mut events: EventStream) -> Result<(), CliError> {
 
 async fn print_response(answer: Response) -> Result<(), CliError> {
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let is_json = kind.is_some_and(|kind| kind.starts_with("application/json"));
+    let kind = kind.map(terminal::sanitize_plain);
+    let is_json = kind.as_ref().is_some_and(|kind| kind.starts_with("application/json"));
     let bytes = answer.bytes().await.map_err(read_error)?;
     if is_json {
         return match serde_json::from_slice(&bytes) {
@@ -123,14 +125,16 @@ async fn print_response(answer: Response) -> Result<(), CliError> {
         };
     }
     if !bytes.is_empty() && io::stdout().is_terminal() {
-        let size = bytes.len();
-        let message = format!(
-            "the response is a binary file of {size} bytes and is not printed to a terminal"
-        );
-        return Err(CliError::usage(format!("{message} (save it with --out FILE)")));
+        if kind.as_ref().is_some_and(|kind| kind.starts_with("text/")) {
+            return print_record(&terminal::for_stdout(&String::from_utf8_lossy(&bytes)));
+        }
+        let (kind, size) = (kind.as_deref().unwrap_or("no content type"), bytes.len());
+        return Err(CliError::usage(format!(
+            "the response ({kind}, {size} bytes) is not printed to a terminal (save it with --out FILE, or pipe it)"
+        )));
     }
-    let written = io::stdout().write_all(&bytes);
-    written.map_err(|error| CliError::internal(format!("cannot write the response: {error}")))
+    let result = io::stdout().write_all(&bytes);
+    result.map_err(|error| CliError::internal(format!("cannot write the response: {error}")))
 }
 
 async fn save_response(mut answer: Response, path: &Path) -> Result<(), CliError> {

@@ -93,8 +93,8 @@ impl<'a> ApiOperation<'a> {
     }
 
     pub(super) fn parameters(&self) -> Vec<ApiParameter<'a>> {
-        let given = self.definition["parameters"].as_array().into_iter().flatten();
-        given
+        let parameters = self.definition["parameters"].as_array().into_iter().flatten();
+        parameters
             .filter_map(|definition| {
                 Some(ApiParameter {
                     name: definition["name"].as_str()?,
@@ -137,8 +137,8 @@ mod tests {
     fn a_slip_is_met_with_what_was_meant() {
         let document = OpenApiDocument::embedded();
         assert_eq!(document.find_operation("createAiTool").unwrap().path, "/v1/tools");
-        let slip = document.find_operation("createaitol").unwrap_err().to_string();
-        assert_eq!(slip, "unknown operation \"createaitol\" (did you mean createAiTool?)");
+        let message = document.find_operation("createaitol").unwrap_err().to_string();
+        assert_eq!(message, "unknown operation \"createaitol\" (did you mean createAiTool?)");
         let none = document.find_operation("zzz").unwrap_err().to_string();
         assert!(none.ends_with("(`belljar api ls` lists all operations)"), "{none}");
     }

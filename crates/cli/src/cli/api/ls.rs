@@ -23,10 +23,10 @@ pub(super) struct Args {
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     let document = OpenApiDocument::embedded();
-    let words = args.search.join(" ").to_lowercase();
-    let words: Vec<&str> = words.split_whitespace().collect();
+    let terms = args.search.join(" ").to_lowercase();
+    let terms: Vec<&str> = terms.split_whitespace().collect();
     let operations = document.operations();
-    let found = operations.iter().filter(|operation| matches_all(operation, &words));
+    let found = operations.iter().filter(|operation| matches_all(operation, &terms));
     let items: Vec<Value> = found.map(row).collect();
     if args.json {
         print_json(&Value::Array(items))?;
@@ -36,7 +36,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn matches_all(operation: &ApiOperation<'_>, words: &[&str]) -> bool {
+fn matches_all(operation: &ApiOperation<'_>, terms: &[&str]) -> bool {
     let texts = [
         operation.id,
         operation.method,
@@ -45,7 +45,7 @@ fn matches_all(operation: &ApiOperation<'_>, words: &[&str]) -> bool {
         operation.description(),
     ];
     let text = texts.join(" ").to_lowercase();
-    words.iter().all(|word| text.contains(word))
+    terms.iter().all(|term| text.contains(term))
 }
 
 fn row(operation: &ApiOperation<'_>) -> Value {

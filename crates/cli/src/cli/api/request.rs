@@ -81,10 +81,10 @@ impl ApiRequestBuilder<'_> {
     fn parameters(
         &mut self,
         call: &mut ApiRequest,
-        given: &[(String, String)],
+        parameters: &[(String, String)],
     ) -> Result<(), CliError> {
         let known = self.operation.parameters();
-        for (name, value) in given {
+        for (name, value) in parameters {
             let parameter = known.iter().find(|parameter| parameter.name == name);
             match parameter.map(|parameter| parameter.location) {
                 Some("path") => call.path = fill_path(&call.path, name, value)?,
@@ -102,7 +102,7 @@ impl ApiRequestBuilder<'_> {
             }
         }
         for parameter in known.iter().filter(|parameter| parameter.required) {
-            if given.iter().any(|(name, _)| name == parameter.name) {
+            if parameters.iter().any(|(name, _)| name == parameter.name) {
                 continue;
             }
             let message = format!("--param {}=VALUE is required", parameter.name);
@@ -127,14 +127,14 @@ impl ApiRequestBuilder<'_> {
 
     fn body(
         &mut self,
-        given: Option<InputBody>,
+        body: Option<InputBody>,
         fields: &[(String, String)],
         files: Vec<PathBuf>,
     ) -> Result<ApiRequestBody, CliError> {
         if !files.is_empty() {
-            return self.form(given.is_some() || !fields.is_empty(), files);
+            return self.form(body.is_some() || !fields.is_empty(), files);
         }
-        if given.is_none() && fields.is_empty() {
+        if body.is_none() && fields.is_empty() {
             let needed = self.operation.definition["requestBody"]["required"] == true;
             if needed {
                 self.add_problem(
@@ -143,12 +143,12 @@ impl ApiRequestBuilder<'_> {
             }
             return Ok(ApiRequestBody::Empty);
         }
-        let kind = self.content_type(given.as_ref());
+        let kind = self.content_type(body.as_ref());
         if kind != JSON {
-            let bytes = given.map(|given| given.bytes).unwrap_or_default();
+            let bytes = body.map(|body| body.bytes).unwrap_or_default();
             return Ok(ApiRequestBody::Bytes { kind: kind.to_owned(), bytes });
         }
-        self.json(given.map(|given| given.bytes), fields)
+        self.json(body.map(|body| body.bytes), fields)
     }
 
     fn form(&mut self, more: bool, files: Vec<PathBuf>) -> Result<ApiRequestBody, CliError> {
@@ -163,8 +163,8 @@ impl ApiRequestBuilder<'_> {
     }
 
     /// The content type that the operation accepts and that the file most likely has.
-    fn content_type(&self, given: Option<&InputBody>) -> &'static str {
-        let ending = given.and_then(|given| given.extension.as_deref());
+    fn content_type(&self, body: Option<&InputBody>) -> &'static str {
+        let ending = body.and_then(|body| body.extension.as_deref());
         let by_ending = CONTENT_TYPES.into_iter().find(|(known, _)| Some(*known) == ending);
         match by_ending {
             Some((_, kind)) if self.operation.body(kind).is_some() => kind,
@@ -176,10 +176,10 @@ impl ApiRequestBuilder<'_> {
     /// The body unchanged, byte for byte, unless fields are added to it.
     fn json(
         &mut self,
-        given: Option<Vec<u8>>,
+        body: Option<Vec<u8>>,
         fields: &[(String, String)],
     ) -> Result<ApiRequestBody, CliError> {
-        let mut bytes = given.unwrap_or_else(|| b"{}".to_vec());
+        let mut bytes = body.unwrap_or_else(|| b"{}".to_vec());
         let parsed = serde_json::from_slice::<Value>(&bytes);
         let schema = self.operation.body(JSON);
         let mut value = match parsed {
@@ -243,9 +243,9 @@ fn fill_path(path: &str, name: &str, value: &str) -> Result<String, CliError> {
     Ok(path.replace(&format!("{{{name}}}"), &encoded))
 }
 
-fn parse_headers(given: &[(String, String)]) -> Result<HeaderMap, CliError> {
+fn parse_headers(headers_given: &[(String, String)]) -> Result<HeaderMap, CliError> {
     let mut headers = HeaderMap::new();
-    for (name, value) in given {
+    for (name, value) in headers_given {
         let mismatch = || CliError::usage(format!("invalid header {name:?}"));
         let header = name.parse::<HeaderName>().map_err(|_| mismatch())?;
         let value = value.parse::<HeaderValue>().map_err(|_| mismatch())?;
@@ -380,8 +380,8 @@ mod tests {
 
     #[test]
     fn a_python_file_is_sent_as_one() {
-        let given = InputBody { extension: Some("py".to_owned()), bytes: b"def".to_vec() };
-        let input = RequestInput { body: Some(given), ..RequestInput::default() };
+        let body = InputBody { extension: Some("py".to_owned()), bytes: b"def".to_vec() };
+        let input = RequestInput { body: Some(body), ..RequestInput::default() };
         let call = planned("createAiTool", input).unwrap();
         let bytes = b"def".to_vec();
         assert_eq!(call.body, ApiRequestBody::Bytes { kind: "text/x-python".to_owned(), bytes });

@@ -27,13 +27,13 @@ fn io_failure(what: &str, error: &std::io::Error) -> CliError {
     CliError::internal(format!("{what}: {error}"))
 }
 
-/// How long it takes to start an interpreter that does nothing.
+/// Returns the time it takes to start an interpreter that does nothing.
 pub(super) fn start_interpreter(outside: &UnsandboxedPython) -> Result<Duration, CliError> {
     let started = Instant::now();
     let status = Command::new(&outside.interpreter).args(["-c", "pass"]).status();
     let status = status.map_err(|error| io_failure("python3 -c pass", &error))?;
-    let took = started.elapsed();
-    if status.success() { Ok(took) } else { Err(CliError::usage("`python3 -c pass` failed")) }
+    let elapsed = started.elapsed();
+    if status.success() { Ok(elapsed) } else { Err(CliError::usage("`python3 -c pass` failed")) }
 }
 
 /// A warm interpreter that forks on request.

@@ -1,10 +1,10 @@
-//! The same work with bubblewrap and a new Python process each time.
+//! The comparison with bubblewrap and a new Python process each time.
 
 use engine::UnsandboxedPython;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long `code` takes in a new bubblewrap sandbox, or `None` if bubblewrap is missing or does
+/// Returns the time that `code` takes in a new bubblewrap sandbox, or `None` if bubblewrap is missing or does
 /// not work.
 pub(super) fn run(outside: &UnsandboxedPython, code: &str) -> Option<Duration> {
     let started = Instant::now();

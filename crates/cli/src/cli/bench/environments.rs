@@ -25,17 +25,17 @@ pub(super) async fn measure(
     base: &str,
     data: &Path,
     samples: usize,
-    tell: &mut (dyn FnMut(&str) + Send),
+    report: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Vec<Figure>, CliError> {
-    tell("second_session");
+    report("second_session");
     let session = second_session(&engine, base, samples).await?;
     let (base, data) = (base.to_owned(), data.to_owned());
-    tell("build_warm and list_50");
-    let made = tokio::task::spawn_blocking(move || {
+    report("build_warm and list_50");
+    let figures = tokio::task::spawn_blocking(move || {
         Ok::<_, CliError>([build_warm(&data, &base)?, list(&data, &base)?])
     });
-    let made = made.await.map_err(|error| CliError::internal(error.to_string()))??;
-    Ok([session].into_iter().chain(made).collect())
+    let figures = figures.await.map_err(|error| CliError::internal(error.to_string()))??;
+    Ok([session].into_iter().chain(figures).collect())
 }
 
 /// Compares the environment with the slowest session to the default one.
@@ -52,22 +52,22 @@ async fn second_session(
     for environment in built {
         // The first one starts the Python of the environment.
         session(engine, &environment.name).await?;
-        let (mut own, mut usual) = (Vec::new(), Vec::new());
+        let (mut own, mut default) = (Vec::new(), Vec::new());
         for _ in 0..samples {
-            usual.push(session(engine, base).await?);
+            default.push(session(engine, base).await?);
             own.push(session(engine, &environment.name).await?);
         }
-        let (own, usual) = (percentile(&own, 50), percentile(&usual, 50));
-        ratios.push((own.as_secs_f64() / usual.as_secs_f64(), environment.name, own));
+        let (own, default) = (percentile(&own, 50), percentile(&default, 50));
+        ratios.push((own.as_secs_f64() / default.as_secs_f64(), environment.name, own));
     }
-    let told =
+    let sessions =
         ratios.iter().map(|(ratio, name, own)| format!("{name} {ratio:.2} ({})", format_ms(*own)));
     Ok(Figure {
         name: "second_session",
         value: ratios.iter().map(|(ratio, ..)| *ratio).fold(0.0, f64::max),
         unit: "x default",
         target: FigureTarget::AtMost(1.2),
-        raw: told.collect::<Vec<_>>().join(", "),
+        raw: sessions.collect::<Vec<_>>().join(", "),
     })
 }
 
@@ -78,21 +78,21 @@ async fn session(engine: &Arc<Engine>, environment: &str) -> Result<Duration, Cl
     let command =
         Command { session: Some(session), ..Command::new(environment, EntryPoint::Cell(code)) };
     engine.run(command, &mut |_| {}).await?;
-    let took = started.elapsed();
+    let elapsed = started.elapsed();
     engine.close(session).await?;
-    Ok(took)
+    Ok(elapsed)
 }
 
 /// Creates a data directory with the uv and the wheels of the default one.
 fn scratch_directory(data: &Path) -> Result<TempDir, CliError> {
-    let made = || {
-        let aside = TempDir::new_in(data)?;
+    let create = || {
+        let directory = TempDir::new_in(data)?;
         for shared in ["tools", "cache"] {
-            symlink(data.join(shared), aside.path().join(shared))?;
+            symlink(data.join(shared), directory.path().join(shared))?;
         }
-        Ok(aside)
+        Ok(directory)
     };
-    made().map_err(|error: std::io::Error| CliError::internal(error.to_string()))
+    create().map_err(|error: std::io::Error| CliError::internal(error.to_string()))
 }
 
 fn build_warm(data: &Path, name: &str) -> Result<Figure, CliError> {
@@ -102,30 +102,30 @@ fn build_warm(data: &Path, name: &str) -> Result<Figure, CliError> {
     let (UvSource::OnPath(uv) | UvSource::Fetched(uv)) = known.uv_source() else {
         return Err(CliError::internal("uv is required for the comparison; install it"));
     };
-    let (mut ours, mut plain) = (Vec::new(), Vec::new());
+    let (mut belljar, mut uv_alone) = (Vec::new(), Vec::new());
     for _ in 0..BUILDS {
-        let aside = scratch_directory(data)?;
-        let environments = Environments::open(aside.path()).map_err(build_error)?;
+        let directory = scratch_directory(data)?;
+        let environments = Environments::open(directory.path()).map_err(build_error)?;
         let python = PythonChoice::At(built.python.executable.clone());
         let started = Instant::now();
         environments.ensure(&recipe.definition, Some(&python), &mut |_| ()).map_err(build_error)?;
-        ours.push(started.elapsed());
-        plain.push(uv_sync(&uv, &built.python.executable, recipe.lock(), aside.path())?);
+        belljar.push(started.elapsed());
+        uv_alone.push(uv_sync(&uv, &built.python.executable, recipe.lock(), directory.path())?);
     }
-    let (ours, plain) = (percentile(&ours, 50), percentile(&plain, 50));
+    let (belljar, uv_alone) = (percentile(&belljar, 50), percentile(&uv_alone, 50));
     Ok(Figure {
         name: "build_warm",
-        value: ours.as_secs_f64() / plain.as_secs_f64(),
+        value: belljar.as_secs_f64() / uv_alone.as_secs_f64(),
         unit: "x uv sync",
         target: FigureTarget::AtMost(1.5),
-        raw: format!("{} against {}", format_ms(ours), format_ms(plain)),
+        raw: format!("{} against {}", format_ms(belljar), format_ms(uv_alone)),
     })
 }
 
-/// How long uv alone takes for the same packages, in a new virtual environment.
-fn uv_sync(uv: &Path, python: &Path, lock: &str, aside: &Path) -> Result<Duration, CliError> {
-    let venv = aside.join("venv");
-    let file: PathBuf = aside.join("plain.lock");
+/// Returns the time that uv alone takes for the same packages, in a new virtual environment.
+fn uv_sync(uv: &Path, python: &Path, lock: &str, directory: &Path) -> Result<Duration, CliError> {
+    let venv = directory.join("venv");
+    let file: PathBuf = directory.join("plain.lock");
     fs::write(&file, lock).map_err(|error| CliError::internal(error.to_string()))?;
     run_program(Program::new(uv).args(["--no-config", "venv", "--python"]).arg(python).arg(&venv))?;
     let started = Instant::now();
@@ -133,7 +133,7 @@ fn uv_sync(uv: &Path, python: &Path, lock: &str, aside: &Path) -> Result<Duratio
         Program::new(uv)
             .args(["--no-config", "pip", "sync", "--require-hashes", "--only-binary", ":all:"])
             .arg("--cache-dir")
-            .arg(aside.join("cache/uv"))
+            .arg(directory.join("cache/uv"))
             .arg("--python")
             .arg(venv.join("bin/python"))
             .arg(&file),
@@ -154,8 +154,8 @@ fn list(data: &Path, name: &str) -> Result<Figure, CliError> {
     let known = Environments::open(data).map_err(build_error)?;
     let recipe = known.find(name).map_err(build_error)?;
     let built = known.ensure(&recipe.definition, None, &mut |_| ()).map_err(build_error)?;
-    let aside = scratch_directory(data)?;
-    let environments = Environments::open(aside.path()).map_err(build_error)?;
+    let directory = scratch_directory(data)?;
+    let environments = Environments::open(directory.path()).map_err(build_error)?;
     for number in 0..LISTED {
         let text = format!("name = \"own-{number}\"");
         let draft = UnlockedDefinition::parse(SourceKind::Toml, &text, None)
@@ -170,10 +170,10 @@ fn list(data: &Path, name: &str) -> Result<Figure, CliError> {
         catalog::list(&environments, None);
         started.elapsed()
     });
-    let took = percentile(&lists.collect::<Vec<_>>(), 50);
+    let elapsed = percentile(&lists.collect::<Vec<_>>(), 50);
     Ok(Figure {
         name: "list_50",
-        value: took.as_secs_f64() * 1000.0,
+        value: elapsed.as_secs_f64() * 1000.0,
         unit: "ms",
         target: FigureTarget::AtMost(50.0),
         raw: format!("{LISTED} custom environments, and the built-in ones"),

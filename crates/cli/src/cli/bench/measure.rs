@@ -81,33 +81,33 @@ impl Bench {
 
     pub(super) async fn run(
         &mut self,
-        tell: &mut (dyn FnMut(&str) + Send),
+        report: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Vec<Figure>, CliError> {
         let mut figures = Vec::new();
-        tell("fresh");
+        report("fresh");
         figures.extend(self.bench_fresh().await?);
-        tell("pooled");
+        report("pooled");
         figures.push(self.bench_pooled().await?);
-        tell("exec");
+        report("exec");
         figures.push(self.exec().await?);
-        tell("ten_commands");
+        report("ten_commands");
         figures.push(self.ten_commands().await?);
-        tell("burst_100");
+        report("burst_100");
         figures.extend(self.burst().await?);
-        tell("oneshot_rate");
+        report("oneshot_rate");
         figures.push(self.oneshot_rate().await?);
-        tell("idle_mb and worked_mb");
+        report("idle_mb and worked_mb");
         figures.extend(self.memory().await?);
-        tell("check");
+        report("check");
         figures.push(self.check()?);
-        tell("tool_call");
+        report("tool_call");
         figures.push(self.tool_call().await?);
         figures.push(self.tool_call_live().await?);
         if self.has_package("numpy").await? {
-            tell("native");
+            report("native");
             figures.extend(self.native().await?);
         }
-        tell("bubblewrap");
+        report("bubblewrap");
         figures.extend(self.bubblewrap().await?);
         Ok(figures)
     }
@@ -213,7 +213,7 @@ impl Bench {
 
     async fn burst(&mut self) -> Result<Vec<Figure>, CliError> {
         let mut samples = Samples::default();
-        let mut answered = 0;
+        let mut responses = 0;
         for _ in 0..3 {
             for _ in 0..20 {
                 samples.baseline.push(self.baseline.sample()?);
@@ -233,7 +233,7 @@ impl Bench {
             let mut sessions = Vec::new();
             while let Some(one) = all.join_next().await {
                 if let Ok(Ok((session, execution))) = one {
-                    answered += usize::from(printed_output(&execution) == "1\n");
+                    responses += usize::from(printed_output(&execution) == "1\n");
                     sessions.push(session);
                 }
             }
@@ -251,10 +251,10 @@ impl Bench {
         };
         let answers = Figure {
             name: "burst_100_answers",
-            value: answered as f64 / 3.0,
+            value: responses as f64 / 3.0,
             unit: "of 100",
             target: FigureTarget::AtLeast(BURST as f64),
-            raw: format!("{answered} in 3 bursts"),
+            raw: format!("{responses} in 3 bursts"),
         };
         Ok(vec![burst, answers])
     }

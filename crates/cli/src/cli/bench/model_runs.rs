@@ -18,9 +18,9 @@ pub(super) async fn measure(
     environment: &str,
     data: &Path,
     samples: usize,
-    tell: &mut (dyn FnMut(&str) + Send),
+    report: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Vec<Figure>, CliError> {
-    tell("agent_run");
+    report("agent_run");
     let directory = tempfile::tempdir_in(data).map_err(|error| cli_error(&error))?;
     let path = directory.path().join("run.yaml");
     std::fs::write(&path, SCRIPT).map_err(|error| cli_error(&error))?;
@@ -53,15 +53,15 @@ fn script_codes() -> Result<Vec<String>, CliError> {
 
 async fn run_model(served: &BenchServer) -> Result<Duration, CliError> {
     let began = Instant::now();
-    let asked = json!({"request": "the totals by region, the best month, and a chart"});
-    let (_, result) = served.post("/v1/code_execution", &asked).await?;
-    let took = began.elapsed();
+    let request = json!({"request": "the totals by region, the best month, and a chart"});
+    let (_, result) = served.post("/v1/code_execution", &request).await?;
+    let elapsed = began.elapsed();
     let whole = result["total_rounds"] == ROUNDS && result["artifacts"][0]["url"].is_string();
     if !whole || result["status"] != "succeeded" {
         return Err(CliError::internal(format!("unexpected result: {result}")));
     }
     served.close_session(result["sandbox_id"].as_str().unwrap_or_default()).await?;
-    Ok(took)
+    Ok(elapsed)
 }
 
 async fn execute_codes(served: &BenchServer, codes: &[String]) -> Result<Duration, CliError> {
@@ -74,7 +74,7 @@ async fn execute_codes(served: &BenchServer, codes: &[String]) -> Result<Duratio
             return Err(CliError::internal(format!("unexpected record: {record}")));
         }
     }
-    let took = began.elapsed();
+    let elapsed = began.elapsed();
     served.close_session(&session).await?;
-    Ok(took)
+    Ok(elapsed)
 }

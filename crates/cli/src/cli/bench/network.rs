@@ -42,7 +42,7 @@ const DOWNLOAD_BYTES: usize = 1 << 30;
 const DOWNLOADS: usize = 3;
 const AT_ONCE: usize = 200;
 static TEXT: [u8; 64 * 1024] = filler_text();
-/// As long as a typical API key.
+/// A value as long as a typical API key.
 const KEY: &str = "sk-bench-Zm9yIG5vYm9keSBhdCBhbGwgYW5kIG5vdGhpbmc";
 /// The slowest machine downloads for less than this.
 const WALL_MS: u64 = 300_000;
@@ -52,23 +52,23 @@ pub(super) async fn measure(
     environment: &str,
     data: &Path,
     samples: usize,
-    tell: &mut (dyn FnMut(&str) + Send),
+    report: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Vec<Figure>, CliError> {
     let both = ProxyBench::start(outside, environment, data).await?;
     let mut figures = Vec::new();
-    for (name, kept, host) in
+    for (name, keeps_connection, host) in
         [("open_small", "open_kept", OPEN), ("keyed_small", "keyed_kept", KEYED)]
     {
-        tell(name);
+        report(name);
         figures.push(both.requests(name, "small", host, samples).await?);
-        figures.push(both.requests(kept, "kept", host, samples).await?);
+        figures.push(both.requests(keeps_connection, "kept", host, samples).await?);
     }
     for (name, host) in [("open_1_gib", OPEN), ("keyed_1_gib", KEYED)] {
-        tell(name);
+        report(name);
         figures.push(both.download(name, host).await?);
     }
     for (name, host) in [("open_200_errors", OPEN), ("keyed_200_errors", KEYED)] {
-        tell(name);
+        report(name);
         figures.push(both.concurrent_requests(name, host).await?);
     }
     Ok(figures)
@@ -119,8 +119,8 @@ impl ProxyBench {
             .env("SSL_CERT_FILE", self.target.certificate_path())
             .output();
         let ran = ran.await.map_err(|error| cli_error(&error))?;
-        let answered = serde_json::from_slice(&ran.stdout);
-        answered.map_err(|_| CliError::internal(String::from_utf8_lossy(&ran.stderr)))
+        let result = serde_json::from_slice(&ran.stdout);
+        result.map_err(|_| CliError::internal(String::from_utf8_lossy(&ran.stderr)))
     }
 
     /// Calls a function of the client in a sandbox.
@@ -130,8 +130,8 @@ impl ProxyBench {
         let path = format!("/v1/sessions/{}/execute", self.session);
         let body = json!({"code": code, "limits": {"wall_ms": WALL_MS}});
         let (_, mut record) = self.server.post(&path, &body).await?;
-        let answered = serde_json::from_value(record["value"].take());
-        answered.map_err(|_| CliError::internal(format!("unexpected record: {}", record["error"])))
+        let result = serde_json::from_value(record["value"].take());
+        result.map_err(|_| CliError::internal(format!("unexpected record: {}", record["error"])))
     }
 
     async fn requests(
@@ -216,9 +216,9 @@ impl Drop for BenchHost {
 impl BenchHost {
     async fn start() -> Result<Self, CliError> {
         let names = ["localhost", OPEN, KEYED].map(str::to_owned);
-        let made = generate_simple_self_signed(names).map_err(|error| cli_error(&error))?;
+        let certificate = generate_simple_self_signed(names).map_err(|error| cli_error(&error))?;
         let files = tempfile::tempdir().map_err(|error| cli_error(&error))?;
-        let tls = TlsAcceptor::from(Arc::new(server_config(&made)?));
+        let tls = TlsAcceptor::from(Arc::new(server_config(&certificate)?));
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| cli_error(&error))?;
         let port = listener.local_addr().map_err(|error| cli_error(&error))?.port();
         let serving = tokio::spawn(async move {
@@ -227,7 +227,7 @@ impl BenchHost {
             }
         });
         let host = Self { port, files, serving };
-        std::fs::write(host.certificate_path(), made.cert.pem())
+        std::fs::write(host.certificate_path(), certificate.cert.pem())
             .map_err(|error| cli_error(&error))?;
         Ok(host)
     }
@@ -238,12 +238,12 @@ impl BenchHost {
     }
 }
 
-fn server_config(made: &CertifiedKey<rcgen::KeyPair>) -> Result<ServerConfig, CliError> {
-    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+fn server_config(certificate: &CertifiedKey<rcgen::KeyPair>) -> Result<ServerConfig, CliError> {
+    let key = PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der());
     let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| {
-            let chain = vec![made.cert.der().clone()];
+            let chain = vec![certificate.cert.der().clone()];
             builder.with_no_client_auth().with_single_cert(chain, key.into())
         });
     let mut config = config.map_err(|error| cli_error(&error))?;

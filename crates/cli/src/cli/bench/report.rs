@@ -24,7 +24,7 @@ impl FigureTarget {
 #[derive(Debug, Clone)]
 pub(super) struct Figure {
     pub(super) name: &'static str,
-    /// In the unit of `unit`.
+    /// The value in `unit`.
     pub(super) value: f64,
     pub(super) unit: &'static str,
     pub(super) target: FigureTarget,

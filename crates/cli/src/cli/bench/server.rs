@@ -89,8 +89,8 @@ impl BenchServer {
         post(&self.client, &format!("{}{path}", self.address), body).await
     }
 
-    pub(super) async fn open_session(&self, asked: &Value) -> Result<String, CliError> {
-        let (_, session) = self.post("/v1/sessions", asked).await?;
+    pub(super) async fn open_session(&self, request: &Value) -> Result<String, CliError> {
+        let (_, session) = self.post("/v1/sessions", request).await?;
         match session["sandbox_id"].as_str() {
             Some(id) => Ok(id.to_owned()),
             None => Err(CliError::internal(format!("cannot open a session: {session}"))),
@@ -142,26 +142,26 @@ impl Bench {
         &mut self,
         data: &Path,
         seconds: u64,
-        tell: &mut (dyn FnMut(&str) + Send),
+        report: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Vec<Figure>, CliError> {
         let mut figures = Vec::new();
         let served = BenchServer::start(data, &self.environment, &[], &[]).await?;
-        tell("server_exec");
+        report("server_exec");
         figures.push(self.over_http(&served).await?);
-        tell("server_cycle");
+        report("server_cycle");
         figures.push(self.cycle(&served).await?);
-        tell("mcp_stdio");
+        report("mcp_stdio");
         figures.push(self.mcp_execute(data).await?);
-        tell("server_64");
+        report("server_64");
         figures.extend(concurrent_sessions(served, seconds).await?);
-        tell("server_burst");
+        report("server_burst");
         let options = ["--sandboxes", "64", "--queue", "64"];
         let small = BenchServer::start(data, &self.environment, &options, &[]).await?;
         figures.extend(burst(&small).await?);
         Ok(figures)
     }
 
-    /// An execution in a live session, on either side.
+    /// An execution in an open session, on either side.
     async fn over_http(&mut self, served: &BenchServer) -> Result<Figure, CliError> {
         let outside = served.open_session(&json!({})).await?;
         let inside = self.pooled.open(self.new_session()).await?.id;
@@ -260,23 +260,23 @@ async fn burst(served: &BenchServer) -> Result<Vec<Figure>, CliError> {
         let (client, url) = (served.client.clone(), url.clone());
         requests.spawn(async move { post(&client, &url, &json!({"code": CODE})).await });
     }
-    let (mut results, mut refused) = (0, 0);
+    let (mut results, mut rejected) = (0, 0);
     while let Some(answer) = requests.join_next().await {
         match answer.map_err(|error| cli_error(&error))? {
             Ok((StatusCode::OK, record)) if record["value"] == 42 => results += 1,
             Ok((StatusCode::TOO_MANY_REQUESTS, problem))
                 if problem["code"] == "capacity.exhausted" =>
             {
-                refused += 1;
+                rejected += 1;
             }
             Ok(_) | Err(_) => {}
         }
     }
     Ok(vec![Figure {
         name: "server_burst_500",
-        value: f64::from(results + refused),
+        value: f64::from(results + rejected),
         unit: "answered",
         target: FigureTarget::AtLeast(BURST as f64),
-        raw: format!("{results} results, {refused} rejected for lack of capacity"),
+        raw: format!("{results} results, {rejected} rejected for lack of capacity"),
     }])
 }

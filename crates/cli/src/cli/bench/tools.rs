@@ -46,7 +46,7 @@ impl Bench {
         Ok(compare("tool_call", &calls, &executions, "x exec", 1.5))
     }
 
-    /// The same in one live session, where neither waits for the end of a sandbox.
+    /// The same in one open session, where neither waits for the end of a sandbox.
     pub(super) async fn tool_call_live(&mut self) -> Result<Figure, CliError> {
         let tool = parse_tool(SMALL)?;
         let session = self.pooled.open(self.new_session()).await?.id;

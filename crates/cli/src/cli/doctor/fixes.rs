@@ -6,7 +6,7 @@ use engine::host::{
 use std::fs;
 use std::path::Path;
 
-/// As many namespaces as a busy server has sandboxes, and some more.
+/// Recommended limit of namespaces: as many as a busy server has sandboxes, and some more.
 const NAMESPACES: u32 = 15_000;
 
 const DOCKER: &str = "docker run --security-opt seccomp=unconfined --security-opt \

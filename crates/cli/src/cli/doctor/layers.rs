@@ -32,7 +32,7 @@ pub(super) fn layer_checks(host: &HostSupport) -> Vec<HostCheck> {
     ));
     rows.push(row(
         "Landlock",
-        "a second barrier for files and signals",
+        "a second isolation layer for files and signals",
         host.landlock_abi.as_ref().map(|abi| format!("ABI {abi}")),
         |failure| Some(fixes::landlock(failure.cause)),
     ));
@@ -94,7 +94,7 @@ fn row<Cause>(
     }
 }
 
-/// Returns the error text of the kernel without the number that Rust adds.
+/// Returns the error text of Linux without the number that Rust adds.
 fn os_error_text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

@@ -242,7 +242,7 @@ impl HostCanaries {
         })
     }
 
-    /// As a Python literal, which this JSON is.
+    /// The list as a Python literal, which this JSON is.
     fn to_python_literal(&self, has_processes: bool) -> String {
         let attempts: Vec<&str> = attempts(has_processes).iter().map(|(name, _)| *name).collect();
         json!({

@@ -10,9 +10,9 @@ use std::io::IsTerminal;
 pub(super) struct HostCheck {
     pub(super) name: String,
     pub(super) state: HostCheckState,
-    /// Observed version, path or setting, or the error of the kernel.
+    /// Observed version, path or setting, or the error of Linux.
     pub(super) evidence: String,
-    /// What the layer or tool is for; empty if it is not used.
+    /// The purpose of the layer or tool; empty if it is not used.
     pub(super) provides: &'static str,
     /// Command or setting that makes it available.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -30,8 +30,8 @@ pub(super) fn print_environment(environment: &Value, json: bool) -> Result<(), C
     if json {
         return print_json(environment);
     }
-    let mut shown = environment.clone();
-    if let Some(fields) = shown.as_object_mut() {
+    let mut listed = environment.clone();
+    if let Some(fields) = listed.as_object_mut() {
         // Too long to read; it is in the JSON output.
         fields.shift_remove("lock");
         fields.insert("packages".to_owned(), Value::Object(versions(environment)));
@@ -39,7 +39,7 @@ pub(super) fn print_environment(environment: &Value, json: bool) -> Result<(), C
             fields.insert("bytes".to_owned(), size);
         }
     }
-    display::print_fields(&shown)
+    display::print_fields(&listed)
 }
 
 fn row(environment: &Value) -> Value {

@@ -22,21 +22,21 @@ pub(super) fn lock_path(file: &Path) -> PathBuf {
 }
 
 pub(super) fn read_with_lock(file: &Path, name: Option<&str>) -> Result<EnvironmentFile, CliError> {
-    let written = read_unlocked(file, name)?;
+    let source = read_unlocked(file, name)?;
     let beside = lock_path(file);
     let lock = read_optional(&beside)?;
     if let Some(lock) = &lock {
-        let fits = written.draft.with_lock(lock);
-        fits.map_err(|error| CliError::usage(format!("{}: {error}", beside.display())))?;
+        let checked = source.draft.with_lock(lock);
+        checked.map_err(|error| CliError::usage(format!("{}: {error}", beside.display())))?;
     }
-    Ok(EnvironmentFile { lock, ..written })
+    Ok(EnvironmentFile { lock, ..source })
 }
 
 /// Reads the definition without its lock, which is about to be created.
 pub(super) fn read_unlocked(file: &Path, name: Option<&str>) -> Result<EnvironmentFile, CliError> {
-    let wrong = |error: String| CliError::usage(format!("{}: {error}", file.display()));
+    let usage_error = |error: String| CliError::usage(format!("{}: {error}", file.display()));
     let kind = source_kind(file);
-    let text = read_optional(file)?.ok_or_else(|| wrong("no such file".to_owned()))?;
+    let text = read_optional(file)?.ok_or_else(|| usage_error("no such file".to_owned()))?;
     let name = match (name, kind) {
         (Some(name), _) => Some(name.to_owned()),
         (None, SourceKind::Toml) => None,
@@ -45,20 +45,20 @@ pub(super) fn read_unlocked(file: &Path, name: Option<&str>) -> Result<Environme
     let name = name.map(Name::try_from).transpose();
     let name = name.map_err(|error| CliError::usage(format!("{error} (--name NAME)")))?;
     let draft = UnlockedDefinition::parse(kind, &text, name.as_ref());
-    let draft = draft.map_err(|error| wrong(error.to_string()))?;
+    let draft = draft.map_err(|error| usage_error(error.to_string()))?;
     Ok(EnvironmentFile { kind, text, draft, lock: None })
 }
 
 /// `None` if there is no such file.
 fn read_optional(path: &Path) -> Result<Option<String>, CliError> {
-    let wrong = |error: String| CliError::usage(format!("{}: {error}", path.display()));
+    let usage_error = |error: String| CliError::usage(format!("{}: {error}", path.display()));
     match File::open(path).and_then(|file| read_bounded(file, SOURCE_BYTES_MAX as u64)) {
         Ok(bytes) => match String::from_utf8(bytes) {
             Ok(text) => Ok(Some(text)),
-            Err(_) => Err(wrong("not UTF-8 text".to_owned())),
+            Err(_) => Err(usage_error("not UTF-8 text".to_owned())),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(wrong(error.to_string())),
+        Err(error) => Err(usage_error(error.to_string())),
     }
 }
 

@@ -26,9 +26,9 @@ pub(super) fn list(paths: &LocalDataArgs, json: bool) -> Result<ExitCode, CliErr
 
 pub(super) fn show(named: &EnvironmentNameArgs, json: bool) -> Result<ExitCode, CliError> {
     let environments = Environments::open(&named.paths.data()?).map_err(build_error)?;
-    let shown = catalog::describe(&environments, named.paths.python(), &named.name)
+    let environment = catalog::describe(&environments, named.paths.python(), &named.name)
         .map_err(|error| CliError::rejected(error.message))?;
-    display::print_environment(&environment_json(&shown)?, json)?;
+    display::print_environment(&environment_json(&environment)?, json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -45,18 +45,18 @@ pub(super) fn lock(args: &LockEnvironmentArgs) -> Result<ExitCode, CliError> {
     let lock =
         environments.lock_packages(&draft, args.paths.python(), &mut progress::progress_printer());
     let lock = lock.map_err(build_error)?;
-    let output = args.output.clone().unwrap_or_else(|| file::lock_path(&args.file));
-    let written = write_atomically(&output, &lock);
-    written.map_err(|error| CliError::internal(format!("{}: {error}", output.display())))?;
+    let output = args.out.clone().unwrap_or_else(|| file::lock_path(&args.file));
+    let result = write_atomically(&output, &lock);
+    result.map_err(|error| CliError::internal(format!("{}: {error}", output.display())))?;
     print_progress(&format!("wrote the lock to {}", output.display()));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the lock atomically, so that a failed write does not leave a partial one.
 fn write_atomically(path: &std::path::Path, text: &str) -> std::io::Result<()> {
-    let aside = path.with_extension("lock.new");
-    fs::write(&aside, text)?;
-    fs::rename(aside, path)
+    let temporary = path.with_extension("lock.new");
+    fs::write(&temporary, text)?;
+    fs::rename(temporary, path)
 }
 
 pub(super) fn build(args: &BuildEnvironmentArgs, json: bool) -> Result<ExitCode, CliError> {

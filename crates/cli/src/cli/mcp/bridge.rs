@@ -51,11 +51,11 @@ pub(super) async fn run(client: ApiClient) -> Result<(), CliError> {
         () = serve::shutdown_signal() => {}
     }
     let _ = timeout(SHUTDOWN_TIMEOUT, bridge.shutdown()).await;
-    let written = async {
+    let writer = async {
         let _ = bridge.out.send(None).await;
         writing.await
     };
-    let _ = timeout(SHUTDOWN_TIMEOUT, written).await;
+    let _ = timeout(SHUTDOWN_TIMEOUT, writer).await;
     Ok(())
 }
 
@@ -77,8 +77,8 @@ impl McpBridge {
             self.handle_line(line).await;
         }
         let mut open = self.open_requests.subscribe();
-        let answered = open.wait_for(|open| open.values().all(|one| !one.expects_answer));
-        let _ = timeout(DRAIN_TIMEOUT, answered).await;
+        let result = open.wait_for(|open| open.values().all(|one| !one.expects_answer));
+        let _ = timeout(DRAIN_TIMEOUT, result).await;
     }
 
     /// Sends requests concurrently, and everything else in order.
@@ -88,15 +88,14 @@ impl McpBridge {
         let method = message["method"].as_str().unwrap_or_default();
         if method == "notifications/cancelled" {
             // Over HTTP, closing the connection cancels a request.
-            let given_up = self.close_request(&message["params"]["requestId"]);
-            given_up.into_iter().for_each(|open| open.request.abort());
+            let cancelled = self.close_request(&message["params"]["requestId"]);
+            cancelled.into_iter().for_each(|open| open.request.abort());
         }
         match (message.get("id"), method) {
             // All later messages belong to the session that it opens.
             (Some(_), "initialize") => {
-                let answered = timeout(REPLY_TIMEOUT, self.forward(line, &message)).await;
-                self.report_error(&message, answered.unwrap_or(Err(McpUpstreamError::Timeout)))
-                    .await;
+                let result = timeout(REPLY_TIMEOUT, self.forward(line, &message)).await;
+                self.report_error(&message, result.unwrap_or(Err(McpUpstreamError::Timeout))).await;
             }
             (Some(_), method) if !method.is_empty() => self.spawn_request(line, message),
             // Notifications have no response.
@@ -106,18 +105,18 @@ impl McpBridge {
 
     fn spawn_request(self: &Arc<Self>, line: Vec<u8>, message: Value) {
         let id = message["id"].to_string();
-        let is_answered = message["method"] != "subscriptions/listen";
+        let expects_answer = message["method"] != "subscriptions/listen";
         let bridge = Arc::clone(self);
         // Spawn while the map is locked: the task must not remove the entry before it exists.
         self.open_requests.send_modify(|open| {
             let request = tokio::spawn(bridge.forward_request(line, message)).abort_handle();
-            open.insert(id, OpenRequest { request, expects_answer: is_answered });
+            open.insert(id, OpenRequest { request, expects_answer });
         });
     }
 
     async fn forward_request(self: Arc<Self>, line: Vec<u8>, message: Value) {
-        let passed = self.forward(line, &message).await;
-        self.report_error(&message, passed).await;
+        let result = self.forward(line, &message).await;
+        self.report_error(&message, result).await;
         self.close_request(&message["id"]);
     }
 
@@ -128,9 +127,9 @@ impl McpBridge {
         for id in open {
             let params = json!({"requestId": serde_json::from_str::<Value>(&id).ok()});
             let method = "notifications/cancelled";
-            let given_up = json!({"jsonrpc": "2.0", "method": method, "params": params});
+            let cancelled = json!({"jsonrpc": "2.0", "method": method, "params": params});
             // The server may have ended already.
-            let _ = self.server.notify(given_up.to_string().into_bytes(), &given_up).await;
+            let _ = self.server.notify(cancelled.to_string().into_bytes(), &cancelled).await;
         }
         self.server.close_session().await;
     }
@@ -143,16 +142,16 @@ impl McpBridge {
 
     async fn forward(&self, line: Vec<u8>, message: &Value) -> Result<(), McpUpstreamError> {
         let mut answer = self.server.request(line, message).await?;
-        let mut is_answered = false;
+        let mut expects_answer = false;
         while let Some(received) = answer.next_message().await? {
-            is_answered |= received.get("method").is_none() && received["id"] == message["id"];
+            expects_answer |= received.get("method").is_none() && received["id"] == message["id"];
             self.write_message(&received).await;
         }
-        if is_answered { Ok(()) } else { Err(McpUpstreamError::NoResponse) }
+        if expects_answer { Ok(()) } else { Err(McpUpstreamError::NoResponse) }
     }
 
-    async fn report_error(&self, message: &Value, passed: Result<(), McpUpstreamError>) {
-        let Err(reason) = passed else { return };
+    async fn report_error(&self, message: &Value, result: Result<(), McpUpstreamError>) {
+        let Err(reason) = result else { return };
         let mut answer = json!({"jsonrpc": "2.0", "id": message["id"]});
         if message["method"] == "tools/call" {
             // An error that a model can act on is not a protocol error.

@@ -46,6 +46,14 @@ pub(super) enum Command {
 
         #[command(flatten)]
         content: IntegrationContentArgs,
+
+        /// Remove all rules
+        #[arg(long, conflicts_with = "rules")]
+        no_rules: bool,
+
+        /// Remove all secrets (clients and headers need no integration)
+        #[arg(long, conflicts_with_all = ["secrets", "all_secrets"])]
+        no_secrets: bool,
     },
     /// List integrations
     ///
@@ -79,24 +87,16 @@ pub(super) enum Command {
 #[derive(Debug, clap::Args)]
 pub(super) struct IntegrationContentArgs {
     /// Network rule of the integration; repeatable
-    #[arg(long = "rule", value_name = "NAME", conflicts_with = "no_rules")]
+    #[arg(long = "rule", value_name = "NAME")]
     rules: Vec<String>,
 
-    /// Remove all rules
-    #[arg(long)]
-    no_rules: bool,
-
     /// Secret that code may use through the integration; repeatable
-    #[arg(long = "secret", value_name = "NAME", conflicts_with_all = ["all_secrets", "no_secrets"])]
+    #[arg(long = "secret", value_name = "NAME", conflicts_with = "all_secrets")]
     secrets: Vec<String>,
 
-    /// Allow every secret of the workspace
-    #[arg(long, conflicts_with = "no_secrets")]
-    all_secrets: bool,
-
-    /// Allow no secrets, except those that need no integration
+    /// Let code use every secret of the workspace (owners only)
     #[arg(long)]
-    no_secrets: bool,
+    all_secrets: bool,
 
     /// Comment for people
     #[arg(long, value_name = "TEXT")]
@@ -106,12 +106,12 @@ pub(super) struct IntegrationContentArgs {
 impl IntegrationContentArgs {
     /// Options that were not passed are absent.
     fn into_json(self) -> Value {
-        let secrets = match (self.all_secrets, self.no_secrets) {
-            (true, _) => Some(json!("all")),
-            (_, true) => Some(json!("none")),
-            _ => (!self.secrets.is_empty()).then(|| json!(self.secrets)),
+        let secrets = if self.all_secrets {
+            Some(json!("all"))
+        } else {
+            (!self.secrets.is_empty()).then(|| json!(self.secrets))
         };
-        let rules = (self.no_rules || !self.rules.is_empty()).then(|| json!(self.rules));
+        let rules = (!self.rules.is_empty()).then(|| json!(self.rules));
         let mut body = json!({"comment": self.comment});
         for (key, value) in [("allowed_network_rules", rules), ("allowed_secrets", secrets)] {
             if let Some(value) = value {
@@ -132,8 +132,15 @@ pub(super) async fn run(remote: &Remote, verb: Command) -> Result<(), CliError> 
             }
             remote.show(ApiRequest::post(ResourceKind::Integration.path()).json(&body)).await
         }
-        Command::Set { integration, content } => {
-            update_integration(remote, &integration, content.into_json()).await
+        Command::Set { integration, content, no_rules, no_secrets } => {
+            let mut body = content.into_json();
+            if no_rules {
+                body["allowed_network_rules"] = json!([]);
+            }
+            if no_secrets {
+                body["allowed_secrets"] = json!("none");
+            }
+            update_integration(remote, &integration, body).await
         }
         Command::Ls(list) => {
             remote.list(ApiRequest::get(ResourceKind::Integration.path()), list, COLUMNS).await

@@ -26,18 +26,18 @@ pub(in crate::cli) fn run_on_server(
     outcome: &OutcomeArgs,
     stdout: StdoutUse,
 ) -> Result<ExitCode, CliError> {
-    let mut shown = ExecutionDisplay::new(outcome, stdout)?;
+    let mut display = ExecutionDisplay::new(outcome, stdout)?;
     let client = server.connect()?;
     let execution = engine_args::build_runtime()?.block_on(async {
         let call = call(&client).await?;
-        let execution = follow_execution(&client, call, &mut shown).await?;
+        let execution = follow_execution(&client, call, &mut display).await?;
         if let Some(out) = &outcome.out {
             download_files(&client, &execution, out).await?;
         }
         Ok::<Execution, CliError>(execution)
     })?;
     // On a server, images are files of the execution and listed among them.
-    shown.finish(&execution, &[])
+    display.finish(&execution, &[])
 }
 
 /// Starts an execution or requests its approval, and displays its record so far.
@@ -64,7 +64,7 @@ pub(in crate::cli) fn start_on_server(
 pub(in crate::cli) async fn follow_execution(
     client: &ApiClient,
     mut call: ApiRequest,
-    shown: &mut ExecutionDisplay<'_>,
+    display: &mut ExecutionDisplay<'_>,
 ) -> Result<Execution, CliError> {
     call.headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     let answer = client.send(call).await?;
@@ -75,11 +75,11 @@ pub(in crate::cli) async fn follow_execution(
     let mut events = EventStream::from_response(answer)
         .map_err(|_| interrupted_error("the response is not an event stream"))?;
     tokio::select! {
-        heard = show_events(&mut events, shown) => heard?,
+        shown_all = show_events(&mut events, display) => shown_all?,
         Ok(()) = tokio::signal::ctrl_c() => {
             // Otherwise the approval would stay pending, and the call would run without a client.
             client.json(ApiRequest::post(format!("{location}/cancel"))).await?;
-            let _ = tokio::time::timeout(CANCEL_TIMEOUT, show_events(&mut events, shown)).await;
+            let _ = tokio::time::timeout(CANCEL_TIMEOUT, show_events(&mut events, display)).await;
         }
     }
     let record = client.json(ApiRequest::get(location)).await?;
@@ -89,16 +89,16 @@ pub(in crate::cli) async fn follow_execution(
 
 async fn show_events(
     events: &mut EventStream,
-    shown: &mut ExecutionDisplay<'_>,
+    display: &mut ExecutionDisplay<'_>,
 ) -> Result<(), ClientError> {
     while let Some(data) = events.next_data().await? {
         match serde_json::from_str(&data) {
             // The run ends with its pending approvals instead of waiting for them.
-            Ok(Event::Approval { .. }) if shown.reports_approvals_at_end => {}
-            Ok(Event::Approval { approval_id: id }) => shown.screen.print_note(&format!(
+            Ok(Event::Approval { .. }) if display.reports_approvals_at_end => {}
+            Ok(Event::Approval { approval_id: id }) => display.terminal.print_note(&format!(
                 "belljar: waiting for approval {id}: review it with `belljar approvals show {id}`, allow it with `belljar approvals allow {id}`, or press Ctrl-C to cancel"
             )),
-            Ok(event) => shown.show_event(&event),
+            Ok(event) => display.show_event(&event),
             // Events of a newer server are ignored; the record contains what matters.
             Err(_) => {}
         }

@@ -268,20 +268,20 @@ mod tests {
         let here = "127.0.0.1:7117";
         assert_eq!(audience(None, here, &[]).unwrap(), "http://127.0.0.1:7117/mcp");
         assert_eq!(audience(None, here, &["a.example"]).unwrap(), "https://a.example/mcp");
-        let said = "https://b.example/tools";
-        assert_eq!(audience(Some(said), "0.0.0.0:80", &["a.example"]).unwrap(), said);
+        let explicit = "https://b.example/tools";
+        assert_eq!(audience(Some(explicit), "0.0.0.0:80", &["a.example"]).unwrap(), explicit);
         assert!(audience(None, "0.0.0.0:80", &[]).is_err());
-        assert!(OAuth::from_options(None, Some(said.to_owned())).is_err());
+        assert!(OAuth::from_options(None, Some(explicit.to_owned())).is_err());
     }
 
     #[test]
     fn t77_a_cap_that_is_said_holds_and_one_that_cannot_be_is_refused_by_its_name() {
         let usual = OperatorCaps::for_machine(2, 2048 * MIB);
-        let said = |text: &str| {
+        let settings = |text: &str| {
             operator_caps(usual, limits(&toml::from_str::<ServeOptions>(text).unwrap()))
         };
         let OperatorCaps(caps) =
-            said("max-memory-bytes = 268435456\nrun-milliseconds = 5000").unwrap();
+            settings("max-memory-bytes = 268435456\nrun-milliseconds = 5000").unwrap();
         assert_eq!((caps.memory_bytes, caps.wall_ms), (256 * MIB, 5000));
         assert_eq!(caps.processes, usual.0.processes);
         for (wrong, name) in [
@@ -289,7 +289,7 @@ mod tests {
             ("max-memory-bytes = 1", "--max-memory-bytes"),
             ("run-milliseconds = 3600001", "--run-milliseconds"),
         ] {
-            assert!(said(wrong).unwrap_err().to_string().contains(name), "{wrong}");
+            assert!(settings(wrong).unwrap_err().to_string().contains(name), "{wrong}");
         }
     }
 

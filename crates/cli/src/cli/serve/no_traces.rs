@@ -31,9 +31,9 @@ mod tests {
 
     #[test]
     fn a_build_without_otlp_refuses_a_collector_and_starts_without_one() {
-        let refused = TraceExporter::start(Some("http://localhost:4318")).unwrap_err().to_string();
-        assert!(refused.contains("--otlp-endpoint http://localhost:4318"), "{refused}");
-        assert!(refused.contains("built without OTLP"), "{refused}");
+        let error = TraceExporter::start(Some("http://localhost:4318")).unwrap_err().to_string();
+        assert!(error.contains("--otlp-endpoint http://localhost:4318"), "{error}");
+        assert!(error.contains("built without OTLP"), "{error}");
         let exporter = TraceExporter::start(None).unwrap();
         assert!(exporter.layer().is_none());
         exporter.finish();

@@ -61,8 +61,8 @@ pub(super) struct ServeOptions {
     #[arg(long, value_name = "URL", env = "BELLJAR_OAUTH_ISSUER", hide_env_values = true)]
     pub(super) oauth_issuer: Option<String>,
 
-    /// Required `aud` claim of access tokens [default: https:// and the first --public-host, or the
-    /// address, with /mcp]
+    /// Required `aud` claim of access tokens [default: https://HOST/mcp with the first --public-host,
+    /// otherwise http://ADDRESS:PORT/mcp]
     #[arg(long, value_name = "URL", env = "BELLJAR_OAUTH_AUDIENCE", hide_env_values = true)]
     pub(super) oauth_audience: Option<String>,
 
@@ -91,8 +91,8 @@ pub(super) struct ServeOptions {
     )]
     pub(super) packages: Option<ExtraPackages>,
 
-    /// Maximum wall-clock time of an execution in milliseconds [default: 3600000, and 30000 if the
-    /// request does not specify one]
+    /// Maximum wall-clock time of an execution in milliseconds [default: 3600000]. Requests without a
+    /// limit get 30000, or this maximum if it is lower
     #[arg(long, value_name = "MS", env = "PYTHON_FUNCTIONS_RUN_TIMEOUT", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     pub(super) run_milliseconds: Option<NonZeroU64>,
 
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(listen("[::1]:7118"), Ok("[::1]:7118".to_owned()));
         for wrong in ["", "localhost", "7118", "localhost7118", "example.org:80", ":70000", "::1"] {
             assert!(
-                listen(wrong).is_err_and(|said| said.contains("such as 127.0.0.1:7117")),
+                listen(wrong).is_err_and(|error| error.contains("such as 127.0.0.1:7117")),
                 "{wrong}"
             );
         }
@@ -450,16 +450,16 @@ mod tests {
 
     #[test]
     fn a_mistake_in_the_file_is_named_by_its_line_and_its_key() {
-        let said = |text: &str| {
+        let error = |text: &str| {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), text).unwrap();
             read_config_file(file.path()).map(|_| ()).unwrap_err().to_string()
         };
-        let sandboxes = said("queue = 1\nsandboxes = 0\n");
+        let sandboxes = error("queue = 1\nsandboxes = 0\n");
         assert!(sandboxes.contains(": line 2, `sandboxes`: "), "{sandboxes}");
-        let listen = said("listen = \"somewhere\"\n");
+        let listen = error("listen = \"somewhere\"\n");
         assert!(listen.contains("line 1, `listen`: must be an address and a port"), "{listen}");
-        let unknown = said("# of ours\n\npublic-hosts = []\n");
+        let unknown = error("# of ours\n\npublic-hosts = []\n");
         assert!(unknown.contains("line 3, `public-hosts`: unknown field"), "{unknown}");
     }
 

@@ -140,7 +140,7 @@ pub(super) fn main(verb: Command) -> Result<ExitCode, CliError> {
             let call = ApiRequest::delete(
                 remote.client.resolve_path(ResourceKind::Session, &session).await?,
             );
-            remote.send_and_report(call, "session closed").await
+            remote.send_and_report(call, &format!("session {session} closed")).await
         }),
     }
 }

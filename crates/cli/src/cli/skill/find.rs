@@ -4,7 +4,7 @@ use crate::cli::{CliError, terminal};
 use skill::{Skill, SkillContents};
 use std::path::{Path, PathBuf};
 
-/// Where the agents of a project look for skills.
+/// The directories in which the agents of a project look for skills.
 pub(super) const INSTALL_DIRECTORY: &str = ".claude/skills";
 
 /// A skill and its location.

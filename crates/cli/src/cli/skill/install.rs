@@ -84,12 +84,12 @@ fn crosses_symlink(target: &Path, path: &str) -> bool {
 fn apply_plan(plan: &InstallPlan, target: &Path) -> Result<(), CliError> {
     for (path, content) in &plan.new {
         let place = target.join(path);
-        let written = place.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
+        let result = place.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
             // `create_new` fails if the file was created since the comparison.
             let file = OpenOptions::new().write(true).create_new(true).open(&place);
             file?.write_all(content)
         });
-        written.map_err(|error| CliError::rejected(format!("{}: {error}", place.display())))?;
+        result.map_err(|error| CliError::rejected(format!("{}: {error}", place.display())))?;
     }
     Ok(())
 }
@@ -100,16 +100,16 @@ fn print_result(
     plan: &InstallPlan,
     target: &Path,
 ) -> Result<(), CliError> {
-    let written: Vec<&str> = plan.new.iter().map(|(path, _)| path.as_str()).collect();
+    let paths: Vec<&str> = plan.new.iter().map(|(path, _)| path.as_str()).collect();
     let (name, place) = (&found.skill.summary.name, target.display().to_string());
     let text = if args.json {
-        json!({"name": name, "folder": place, "written": written, "unchanged": plan.unchanged})
+        json!({"name": name, "folder": place, "written": paths, "unchanged": plan.unchanged})
             .to_string()
-    } else if written.is_empty() {
+    } else if paths.is_empty() {
         format!("{name} is already installed in {place}")
     } else {
-        let written = written.iter().map(|path| format!("wrote {place}/{path}"));
-        written.collect::<Vec<_>>().join("\n")
+        let paths = paths.iter().map(|path| format!("wrote {place}/{path}"));
+        paths.collect::<Vec<_>>().join("\n")
     };
     print_record(&terminal::for_stdout(&text))
 }

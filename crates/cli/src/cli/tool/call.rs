@@ -92,10 +92,10 @@ fn call_locally(args: &Args) -> Result<ExitCode, CliError> {
     if let Some(error) = args.engine.missing_programs(&tool.requires_binaries)? {
         return print_rejection(error, args.outcome.json);
     }
-    for (key, asks) in
+    for (key, is_set) in
         [("allow_network", tool.allow_network), ("integrations", !tool.integrations.is_empty())]
     {
-        if asks {
+        if is_set {
             let why = "local tools have no network access";
             eprintln!("belljar: warning: {key} is ignored: {why}");
         }
@@ -122,24 +122,24 @@ fn command(args: &Args, call: contract::ValidatedCall) -> Result<Command, CliErr
     })
 }
 
-pub(in crate::cli) fn read_arguments(given: &str) -> Result<Value, CliError> {
-    let (place, text) = match given.strip_prefix('@') {
+pub(in crate::cli) fn read_arguments(argument: &str) -> Result<Value, CliError> {
+    let (place, text) = match argument.strip_prefix('@') {
         Some(path) => {
             let text =
                 File::open(path).and_then(|file| read_bounded(file, ARGUMENTS_FILE_BYTES_MAX));
             (format!("--args @{path}"), text)
         }
-        None if given == "-" => {
+        None if argument == "-" => {
             ("--args -".to_owned(), read_bounded(io::stdin(), ARGUMENTS_FILE_BYTES_MAX))
         }
-        None => ("--args".to_owned(), Ok(given.as_bytes().to_vec())),
+        None => ("--args".to_owned(), Ok(argument.as_bytes().to_vec())),
     };
     let failed = |reason: String| CliError::usage(format!("{place}: {reason}"));
     let text = text.map_err(|error| failed(error.to_string()))?;
     serde_json::from_slice(&text).map_err(|error| match text.trim_ascii_start().first() {
         Some(b'{') => failed(format!("invalid JSON: {error}")),
-        _ if place == "--args" && Path::new(given).is_file() => {
-            failed(format!("must be a JSON object; to read a file, use @{given}"))
+        _ if place == "--args" && Path::new(argument).is_file() => {
+            failed(format!("must be a JSON object; to read a file, use @{argument}"))
         }
         _ => failed(r#"must be a JSON object, such as {"text": "ho", "times": 3}"#.to_owned()),
     })

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const HANDLER: &str = "handler.py";
 const SETTINGS: &str = "function.toml";
-/// More than the server accepts, so that the server reports the error.
+/// Maximum size of a file: more than the server accepts, so that the server reports the error.
 const FILES_MAX: usize = 1_000;
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Poll interval, short enough to show progress.
@@ -119,10 +119,10 @@ fn is_ignored(name: &OsStr) -> bool {
 }
 
 fn file_json(path: &Path, name: &Path) -> Result<Value, CliError> {
-    let wrong = |what: &str| CliError::usage(format!("{} {what}", path.display()));
-    let name = name.to_str().ok_or_else(|| wrong("the file name is not UTF-8 text"))?;
+    let usage_error = |what: &str| CliError::usage(format!("{}: {what}", path.display()));
+    let name = name.to_str().ok_or_else(|| usage_error("the file name is not UTF-8 text"))?;
     if !path.is_file() {
-        return Err(wrong("is neither a file nor a directory"));
+        return Err(usage_error("neither a file nor a directory"));
     }
     let bytes = File::open(path).and_then(|file| read_bounded(file, FILE_BYTES_MAX));
     Ok(match String::from_utf8(bytes.map_err(read_error(path))?) {

@@ -31,10 +31,10 @@ enum ToolStyle {
 }
 
 fn parse_name(name: &str) -> Result<String, String> {
-    let fits = name.len() <= NAME_CHARS_MAX
+    let is_valid = name.len() <= NAME_CHARS_MAX
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if fits {
+    if is_valid {
         Ok(name.to_owned())
     } else {
         Err(format!(

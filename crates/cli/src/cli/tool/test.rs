@@ -39,7 +39,7 @@ pub(super) struct Args {
     tools: Vec<PathBuf>,
 }
 
-/// How one test ended.
+/// The result of one test.
 #[derive(Debug, Serialize)]
 pub(super) struct TestReport {
     pub(super) file: String,

@@ -5,7 +5,7 @@ use super::super::{
     ArgumentCase, ArgumentCases, ArgumentHalf, ArgumentTest, CompileError, NamedValue, Policy,
     Syscall, SyscallArgument, SyscallGroup, SyscallRule, SyscallVerdict, compile,
 };
-use super::{answer, judge, native, sandbox};
+use super::{answer, evaluate, native, sandbox};
 
 const SAMPLES: usize = 1_000_000;
 
@@ -60,7 +60,7 @@ fn same_policy_gives_the_same_program() {
     assert_eq!(first, second);
 }
 
-/// Load time grows with the program, and each call pays for its path (unless the kernel has cached
+/// Load time grows with the program, and each call pays for its path (unless the Linux kernel has cached
 /// that it is always allowed).
 #[test]
 fn sandbox_program_is_small_and_paths_are_short() {
@@ -90,23 +90,22 @@ fn call_listed_twice_is_refused() {
         rule: SyscallRule::Always(SyscallVerdict::Allow),
         calls: leak(vec![call(7)]),
     };
-    let refused = compile(&policy(vec![group(), group()])).unwrap_err();
+    let error = compile(&policy(vec![group(), group()])).unwrap_err();
     let expected = CompileError::ListedTwice { number: 7, first: "test", second: "test" };
-    assert_eq!(refused, expected);
+    assert_eq!(error, expected);
 }
 
 #[test]
 fn seventh_argument_is_refused() {
     let rule = one_of(6, 1);
-    let refused =
-        compile(&policy(vec![SyscallGroup { why: "", rule, calls: leak(vec![call(7)]) }]));
-    assert_eq!(refused.unwrap_err(), CompileError::NoSuchArgument { call: "test", index: 6 });
+    let error = compile(&policy(vec![SyscallGroup { why: "", rule, calls: leak(vec![call(7)]) }]));
+    assert_eq!(error.unwrap_err(), CompileError::NoSuchArgument { call: "test", index: 6 });
 }
 
 #[test]
 fn program_the_kernel_would_not_take_is_refused() {
-    let refused = compile(&crowded(100, 100)).unwrap_err();
-    assert!(matches!(refused, CompileError::TooLong { instructions } if instructions > 10_000));
+    let error = compile(&crowded(100, 100)).unwrap_err();
+    assert!(matches!(error, CompileError::TooLong { instructions } if instructions > 10_000));
 }
 
 /// Every other number is decided by an argument with `values` values.
@@ -160,7 +159,7 @@ fn agrees(policy: &Policy, samples: usize) {
 
     for _ in 0..samples {
         let data = dice.call();
-        let expected = judge(rules.get(&data.number).copied(), policy.unlisted, &data);
+        let expected = evaluate(rules.get(&data.number).copied(), policy.unlisted, &data);
         assert_eq!(answer(&program, &data), expected, "{data:?}");
         simulate::run(program.instructions(), &data, |at| visited[at] = true);
     }
@@ -172,7 +171,7 @@ fn agrees(policy: &Policy, samples: usize) {
 struct Dice {
     state: u64,
     listed: Vec<u32>,
-    judged: Vec<u32>,
+    decision: Vec<u32>,
     known: Vec<u32>,
 }
 
@@ -181,12 +180,12 @@ impl Dice {
         let mut dice = Dice {
             state: 0xbe11_1a12,
             listed: rules.keys().copied().collect(),
-            judged: vec![0],
+            decision: vec![0],
             known: vec![0, u32::MAX],
         };
         for (number, rule) in rules {
             if let SyscallRule::ByArgument(decision) = rule {
-                dice.judged.push(*number);
+                dice.decision.push(*number);
                 let tests = decision.cases.iter().flat_map(|case| case.tests);
                 dice.known.extend(tests.flat_map(|test| test.any_of).map(|value| value.bits));
             }
@@ -202,7 +201,7 @@ impl Dice {
             1 => self.roll(600) as u32 | X32_BIT,
             2 => self.roll(600) as u32,
             3 => self.pick(|dice| &dice.listed),
-            _ => self.pick(|dice| &dice.judged),
+            _ => self.pick(|dice| &dice.decision),
         };
         let mut data = native(number.into(), &[]);
         data.args = std::array::from_fn(|_| self.argument());

@@ -4,13 +4,13 @@ use libc::*;
 
 use super::super::simulate::{AARCH64, ARM, I386, X32_BIT, X86_64};
 use super::super::{BpfProgram, Policy, SyscallRule, SyscallVerdict, compile};
-use super::{answer, judge, native, sandbox};
+use super::{answer, evaluate, native, sandbox};
 
 const ALLOW: SyscallVerdict = SyscallVerdict::Allow;
 const REFUSED: SyscallVerdict = SyscallVerdict::Errno(EPERM);
 const MISSING: SyscallVerdict = SyscallVerdict::Errno(ENOSYS);
 
-/// What the upper half of a register may hold when only the lower half is the argument.
+/// Values of the upper half of a register when only the lower half is the argument.
 const UPPER_HALVES: [u64; 4] = [0, 1 << 32, 0xdead_beef << 32, 0xffff_ffff << 32];
 
 /// Numbers past the newest call of any known Linux release.
@@ -159,7 +159,7 @@ fn t08_every_number_is_answered_as_the_table_says() {
             let rule = policy.rules().find(|(call, _)| call.number == number).map(|(_, rule)| rule);
             for args in [[0; 6], [1; 6], [u64::MAX; 6], [1 << 32; 6], [CLONE_THREAD as u64; 6]] {
                 let data = native(number.into(), &args);
-                let expected = judge(rule, policy.unlisted, &data);
+                let expected = evaluate(rule, policy.unlisted, &data);
                 assert_eq!(answer(&program, &data), expected, "{}", policy.describe(number));
             }
         }
@@ -290,7 +290,7 @@ fn t08_refused_and_harmless_twins() {
     let esp = [3, IPPROTO_UDP as u64, UDP_ENCAP as u64];
     let missing_option = SyscallVerdict::Errno(ENOPROTOOPT);
 
-    let twins: &[(c_long, &[u64], &[u64], SyscallVerdict)] = &[
+    let allowed_pairs: &[(c_long, &[u64], &[u64], SyscallVerdict)] = &[
         (SYS_mknodat, &[0, 0, fifo], &[0, 0, device], REFUSED),
         (SYS_mknodat, &[0, 0, 0o600], &[0, 0, disk], REFUSED),
         (SYS_personality, &[u32::MAX as u64], &[ADDR_NO_RANDOMIZE as u64], REFUSED),
@@ -306,10 +306,10 @@ fn t08_refused_and_harmless_twins() {
         (SYS_setsockopt, &[3, IPPROTO_IPV6 as u64, IPV6_V6ONLY as u64], &esp, missing_option),
     ];
     let program = sandbox();
-    for (number, harmless, refused, how) in twins {
+    for (number, harmless, error, how) in allowed_pairs {
         let name = Policy::sandbox().describe(*number as u32);
         assert_eq!(answer(&program, &native(*number, harmless)), ALLOW, "{name}");
-        assert_eq!(answer(&program, &native(*number, refused)), *how, "{name}");
+        assert_eq!(answer(&program, &native(*number, error)), *how, "{name}");
     }
 }
 
@@ -406,7 +406,7 @@ fn t91_options_that_reach_around_limits_are_refused_and_their_twins_are_not() {
 #[test]
 fn t86_shared_anonymous_memory_is_refused_where_nobody_counts_it() {
     let shared = MAP_SHARED | MAP_ANONYMOUS;
-    let twins = [MAP_PRIVATE | MAP_ANONYMOUS, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_PRIVATE];
+    let allowed_pairs = [MAP_PRIVATE | MAP_ANONYMOUS, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_PRIVATE];
     for policy in SANDBOXES {
         let program = compile(&policy).unwrap();
         let map = |flags: c_int| answer(&program, &native(SYS_mmap, &[0, 4096, 3, flags as u64]));
@@ -414,7 +414,7 @@ fn t86_shared_anonymous_memory_is_refused_where_nobody_counts_it() {
         let expected = if counted { ALLOW } else { REFUSED };
         for more in [0, MAP_NORESERVE, MAP_FIXED, MAP_POPULATE, MAP_STACK] {
             assert_eq!(map(shared | more), expected, "{more:#x}");
-            for harmless in twins {
+            for harmless in allowed_pairs {
                 assert_eq!(map(harmless | more), ALLOW, "{harmless:#x} {more:#x}");
             }
         }

@@ -156,8 +156,8 @@ impl McpUpstream {
         // Another task may have noticed it first.
         if self.current_session().is_some_and(|legacy| legacy.session == lost.session) {
             self.initialize(&lost.initialize).await?;
-            let begun = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-            self.notify(begun.to_string().into_bytes(), &begun).await?;
+            let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+            self.notify(initialized.to_string().into_bytes(), &initialized).await?;
         }
         Ok(())
     }

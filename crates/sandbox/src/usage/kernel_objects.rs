@@ -1,9 +1,10 @@
-//! What the kernel keeps for descriptors of a sandbox and no limit of its own bounds: epoll watches,
-//! of which all sandboxes of an ordinary user and the supervisor share the number that Linux grants to
-//! one user (`fs.epoll.max_user_watches`), and file locks, which no cgroup is charged for.
+//! Limits on objects that the Linux kernel keeps for descriptors of a sandbox and that nothing else
+//! bounds: epoll watches, of which all sandboxes of an ordinary user and the supervisor share the number
+//! that Linux grants to one user (`fs.epoll.max_user_watches`), and file locks, which no cgroup is
+//! charged for.
 //!
-//! Neither number is told by how many descriptors there are. A watch stays as long as its open file
-//! does, under each number that the file had when it was watched; a file has a lock for each range.
+//! The number of descriptors bounds neither. A watch stays as long as its open file, under each number
+//! that the file had when it was watched; a file has a lock for each range.
 
 use super::process_totals::Process;
 use rustix::fs::{Dir, Mode, OFlags, openat};
@@ -13,46 +14,51 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
 
-/// How many watches and locks one sandbox may have: more than any program has that watches or locks
-/// each of its descriptors once, at some 200 bytes each, and a small part of the watches that Linux
-/// grants to a user (4 % of memory).
-pub(super) const KEPT_MAX: u64 = 16_384;
-/// Descriptors after which a look examines no further process: some 20 ms. Where a sandbox has more,
-/// each look begins at another process, so that none is left out for long.
+/// Maximum watches and locks of one sandbox: more than a program has that watches or locks each of its
+/// descriptors once, at some 200 bytes each, and a small part of the watches that Linux grants to a user
+/// (4 % of memory).
+pub(super) const OBJECTS_MAX: u64 = 16_384;
+/// Descriptors after which a reading examines no further process: some 20 ms. With more of them, each
+/// reading begins at another process, so that none is left out for long.
 const EXAMINED_MAX: u64 = 4_096;
 
-/// Their names in `/proc/PID/fdinfo`.
+/// The names of watches and locks in `/proc/PID/fdinfo`.
 pub(super) const WATCH: &str = "tfd:";
 pub(super) const LOCK: &str = "lock:";
 
 /// Whether the processes exceed the limit, as far as one reading shows.
 pub(super) fn too_many(proc: &OwnedFd, processes: &[Process], kinds: &[&str]) -> bool {
     let (mut found, mut examined) = (0, 0);
-    let (later, first) = processes.split_at(any_below(processes.len()));
+    let (later, first) = processes.split_at(random_below(processes.len()));
     for process in first.iter().chain(later) {
-        match kept_by(proc, process, kinds, KEPT_MAX - found) {
-            Ok(kept) => found += kept,
+        match count_of_process(proc, process, kinds, OBJECTS_MAX - found) {
+            Ok(count) => found += count,
             // It has ended meanwhile.
             Err(Errno::NOENT | Errno::SRCH) => {}
-            // What is closed to us may be any number.
+            // A process that cannot be read may have any number.
             Err(_) => return true,
         }
         examined += process.descriptors;
-        if found > KEPT_MAX || examined > EXAMINED_MAX {
+        if found > OBJECTS_MAX || examined > EXAMINED_MAX {
             break;
         }
     }
-    found > KEPT_MAX
+    found > OBJECTS_MAX
 }
 
-/// A number that code inside cannot know.
-fn any_below(count: usize) -> usize {
+/// A number below `count` that code in the sandbox cannot know.
+fn random_below(count: usize) -> usize {
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     (now.subsec_nanos() as usize / 100).checked_rem(count).unwrap_or(0)
 }
 
 /// The watches and locks of one process; when there are more than `most`, any number above that.
-fn kept_by(proc: &OwnedFd, process: &Process, kinds: &[&str], most: u64) -> Result<u64, Errno> {
+fn count_of_process(
+    proc: &OwnedFd,
+    process: &Process,
+    kinds: &[&str],
+    most: u64,
+) -> Result<u64, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(proc, format!("{}/fdinfo", process.path), flags, Mode::empty())?;
     let mut found = 0;
@@ -61,9 +67,9 @@ fn kept_by(proc: &OwnedFd, process: &Process, kinds: &[&str], most: u64) -> Resu
         if number.starts_with('.') {
             continue;
         }
-        found += match kept_for(&directory, &number, kinds, most - found) {
-            Ok(kept) => kept,
-            // Closed meanwhile: nothing is kept for it any more.
+        found += match count_of_descriptor(&directory, &number, kinds, most - found) {
+            Ok(count) => count,
+            // Closed meanwhile: it has no watches and locks any more.
             Err(Errno::NOENT | Errno::SRCH) => 0,
             Err(error) => return Err(error),
         };
@@ -74,8 +80,14 @@ fn kept_by(proc: &OwnedFd, process: &Process, kinds: &[&str], most: u64) -> Resu
     Ok(found)
 }
 
-/// Counts no further than one above `most`: what code can make long is not held as a whole.
-fn kept_for(directory: &OwnedFd, number: &str, kinds: &[&str], most: u64) -> Result<u64, Errno> {
+/// The watches and locks of one descriptor. Stops at one above `most`, and reads line by line, because
+/// code can make the file long.
+fn count_of_descriptor(
+    directory: &OwnedFd,
+    number: &str,
+    kinds: &[&str],
+    most: u64,
+) -> Result<u64, Errno> {
     let file = openat(directory, number, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut found = 0;
     // As bytes: a line that is not UTF-8 ends no count.
