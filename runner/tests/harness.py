@@ -105,6 +105,18 @@ class Runner:
         until("the code has made its mark", lambda: os.path.exists(mark))
         os.remove(mark)
 
+    def wait_for_sleep(self) -> None:
+        """Waits until the code waits in a system call.
+
+        Python handles a signal that arrives between two instructions at the next one, even if that is a long sleep: a
+        signal that is sent right after the mark could be unnoticed until the sleep ends.
+        """
+        until("the code sleeps", lambda: self._state() == "S")
+
+    def _state(self) -> str:
+        with open(f"/proc/{self.pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0]
+
     def interrupt(self) -> None:
         os.kill(self.pid, signal.SIGINT)
 

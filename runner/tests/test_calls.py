@@ -101,7 +101,7 @@ class Calls(RunnerTest):
 
     def test_an_interrupt_ends_the_call_and_its_finally_runs(self):
         for call in ("def handle():\n    {}", "import asyncio\nasync def handle():\n    {}"):
-            body = "try:\n        print('in')\n        open('mark', 'w')\n        while True: {}\n    finally: print('out')"
+            body = "try:\n        print('in')\n        open('mark', 'w').close()\n        while True: {}\n    finally: print('out')"
             wait = "await asyncio.sleep(0.01)" if "async" in call else "pass"
             self.runner.start_call(call.format(body.format(wait)))
             self.runner.wait_for_mark()

@@ -5,27 +5,29 @@ from tests.waiting import any_moment, slow_peer
 
 
 class Interrupts(RunnerTest):
-    def interrupted(self, code: str):
-        """Runs code that makes its mark, and interrupts it there."""
+    def interrupted(self, code: str, *, sleeps: bool = True):
+        """Runs code that makes its mark and then sleeps, and interrupts it there."""
         self.runner.start(code)
         self.runner.wait_for_mark()
+        if sleeps:
+            self.runner.wait_for_sleep()
         self.runner.interrupt()
         return self.runner.collect()
 
     def test_an_interrupt_ends_the_cell_and_keeps_the_names(self):
-        reply = self.interrupted("x = 1\nopen('mark', 'w')\nwhile True: pass")
+        reply = self.interrupted("x = 1\nopen('mark', 'w').close()\nwhile True: pass", sleeps=False)
         self.assertEqual(reply.error["type"], "KeyboardInterrupt")
         self.assertEqual(self.value_of("x"), 1)
 
     def test_an_interrupt_ends_a_sleep(self):
-        reply = self.interrupted("import time\nopen('mark', 'w')\ntime.sleep(60)")
+        reply = self.interrupted("import time\nopen('mark', 'w').close()\ntime.sleep(60)")
         self.assertEqual(reply.error["type"], "KeyboardInterrupt")
 
     def test_an_interrupt_ends_an_await_and_its_finally_runs(self):
         reply = self.interrupted("""
-            import asyncio
+            import asyncio, os
             # The loop makes the mark when the await below has given it its turn.
-            asyncio.get_running_loop().call_soon(open, 'mark', 'w')
+            asyncio.get_running_loop().call_soon(os.mknod, 'mark')
             try:
                 await asyncio.sleep(60)
             finally:
@@ -36,7 +38,7 @@ class Interrupts(RunnerTest):
         self.assertEqual(self.value_of("await asyncio.sleep(0, 1)"), 1)
 
     def test_an_interrupt_ends_asyncio_run(self):
-        reply = self.interrupted("import asyncio\nopen('mark', 'w')\nasyncio.run(asyncio.sleep(60))")
+        reply = self.interrupted("import asyncio\nopen('mark', 'w').close()\nasyncio.run(asyncio.sleep(60))")
         self.assertEqual(reply.error["type"], "KeyboardInterrupt")
         self.assert_still_works()
 
@@ -45,7 +47,7 @@ class Interrupts(RunnerTest):
             import time
             class Slow:
                 def __repr__(self):
-                    open('mark', 'w')
+                    open('mark', 'w').close()
                     time.sleep(60)
             Slow()
         """)
@@ -71,7 +73,7 @@ class Interrupts(RunnerTest):
         reply = self.interrupted("""
             import time
             try:
-                open('mark', 'w')
+                open('mark', 'w').close()
                 time.sleep(60)
             except KeyboardInterrupt: got = 'caught'
             got
@@ -84,7 +86,7 @@ class Interrupts(RunnerTest):
             seen = []
             signal.signal(signal.SIGINT, lambda *a: seen.append(1))
         """)
-        self.interrupted("open('mark', 'w')\ntime.sleep(0.8)")
+        self.interrupted("open('mark', 'w').close()\ntime.sleep(0.8)")
         self.assertEqual(self.value_of("len(seen)"), 1)
 
     def test_an_alarm_that_a_cell_forgot_does_not_break_the_runner(self):
@@ -114,7 +116,7 @@ class Threads(RunnerTest):
         self.run_cell("""
             import threading, time
             done = []
-            t = threading.Thread(target=lambda: (time.sleep(0.2), done.append(1), open('mark', 'w')))
+            t = threading.Thread(target=lambda: (time.sleep(0.2), done.append(1), open('mark', 'w').close()))
             t.start()
         """)
         self.runner.wait_for_mark()
