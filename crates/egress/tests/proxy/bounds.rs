@@ -177,7 +177,7 @@ async fn a_sandbox_that_has_sent_or_received_too_much_is_told_so() {
     let sent = client.post(&url).body(vec![0; 1_000_000]).send().await;
     assert!(sent.is_err() || sent.unwrap().status() == 403);
     let refused = client.get(&url).send().await.unwrap();
-    assert!(refused.text().await.unwrap().contains("has sent 200000 bytes"));
+    assert!(refused.text().await.unwrap().contains("limit of 200000 bytes sent"));
     assert!(other.tunnel(&format!("good.test:{}", host.port())).await.is_err());
 }
 
@@ -208,7 +208,7 @@ async fn more_connections_than_all_sandboxes_may_have_are_told_so() {
     let first = sandbox.tunnel(&to).await.unwrap();
     let _second = sandbox.tunnel(&to).await.unwrap();
     let error = other.tunnel(&to).await.unwrap_err();
-    let expected = "HTTP/1.1 503 the sandboxes of this server have 2 connections";
+    let expected = "HTTP/1.1 503 limit of 2 connections of all sandboxes of this server";
     assert!(status(&error).starts_with(expected), "{error}");
     assert!(!rules.last().allowed);
     drop(first);
@@ -297,7 +297,7 @@ async fn t110_one_workspace_leaves_room_for_another() {
     let other = world.sandbox(&theirs);
     let held = [first.tunnel(&to).await.unwrap(), second.tunnel(&to).await.unwrap()];
     let error = second.tunnel(&to).await.unwrap_err();
-    let expected = "HTTP/1.1 503 the sandboxes of this workspace have 2 connections";
+    let expected = "HTTP/1.1 503 limit of 2 connections of all sandboxes of this workspace";
     assert!(status(&error).starts_with(expected), "{error}");
     assert!(other.tunnel(&to).await.is_ok());
     drop(held);

@@ -209,7 +209,10 @@ async fn a_denial_names_the_host_the_port_and_what_is_missing() {
         ..EgressPolicy::default()
     });
     let Err(answer) = sandbox.tunnel("example.com:443").await else { panic!("it is open") };
-    assert!(status(&answer).ends_with(" to external_access_integrations"), "{answer}");
+    assert!(
+        status(&answer).ends_with("in `external_access_integrations` of the agent"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
