@@ -21,6 +21,7 @@ mod files;
 mod grants;
 mod host_support;
 mod limits;
+mod off_thread;
 mod package_installer;
 pub mod preflight;
 mod record;
