@@ -59,8 +59,14 @@ impl UnstartedOutcome {
         Self { status: ExecutionStatus::Cancelled, fault }
     }
 
+    /// The outcome of a call that could not start. Interrupting its session while it waits for a
+    /// sandbox cancels it, as it does for a direct call.
     pub(super) fn failed(fault: Error) -> Self {
-        Self { status: ExecutionStatus::Failed, fault }
+        let status = match fault.code {
+            ErrorCode::Cancelled => ExecutionStatus::Cancelled,
+            _ => ExecutionStatus::Failed,
+        };
+        Self { status, fault }
     }
 
     /// Returns `None` if the call has started or has already ended.
@@ -161,6 +167,8 @@ impl Service {
         // Publish the end even if they cannot be read now.
         let ended = self.db.read_off_thread(whole).await.ok().flatten().unwrap_or(ended);
         let running = self.register_execution(id);
+        // A launch that is under way must not keep its session until a sandbox has started.
+        running.request_stop();
         ended.error.iter().for_each(|fault| running.live.push(Event::Error(fault.clone())));
         self.publish_outcome(id, &running, Ok(ended));
     }
