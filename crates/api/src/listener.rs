@@ -182,3 +182,71 @@ fn configure_socket(stream: TcpStream) -> TcpStream {
     let _ = set_tcp_user_timeout(&stream, untaken);
     stream
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Bytes;
+    use axum::response::Response;
+    use futures_util::StreamExt;
+    use std::net::Ipv4Addr;
+    use tokio::time::timeout;
+
+    const BODY_BYTES: usize = 1024 * 1024;
+    const FROM: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// One request of a connection: the connection, and how many are in flight.
+    struct OneRequest {
+        connection: Arc<ConnectionUse>,
+        in_flight: watch::Receiver<u64>,
+    }
+
+    impl OneRequest {
+        /// Whether the connection is still open after a time.
+        async fn is_open_after(&self, time: Duration) -> bool {
+            let idle = Arc::new(IdleConnections::default());
+            let closed = until_unused(&self.connection, self.in_flight.clone(), &idle, FROM);
+            timeout(time, closed).await.is_err()
+        }
+    }
+
+    fn respond() -> (OneRequest, Body) {
+        let (connection, in_flight) = ConnectionUse::new();
+        let response = Response::new(Body::from(vec![b'x'; BODY_BYTES]));
+        let response = connection.begin(0).respond(response);
+        (OneRequest { connection, in_flight }, response.into_body())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t203_a_connection_ends_when_a_response_was_left_unread_for_five_minutes() {
+        let (request, body) = respond();
+        assert!(request.is_open_after(UNREAD_TIMEOUT - Duration::from_secs(1)).await);
+        assert!(!request.is_open_after(2 * IDLE_TIMEOUT).await);
+        drop(body);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t203_a_connection_stays_open_while_the_client_reads_or_waits_for_the_server() {
+        let (request, body) = respond();
+        let mut pieces = body.into_data_stream();
+        while let Some(piece) = pieces.next().await {
+            let _unread: Bytes = piece.unwrap();
+            assert!(request.is_open_after(UNREAD_TIMEOUT - Duration::from_secs(1)).await);
+        }
+        let (connection, in_flight) = ConnectionUse::new();
+        let _running = connection.begin(0);
+        let running = OneRequest { connection, in_flight };
+        assert!(running.is_open_after(10 * UNREAD_TIMEOUT).await, "it has no response yet");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t203_a_client_that_pauses_before_the_last_piece_keeps_its_connection() {
+        let (request, body) = respond();
+        let mut pieces: Vec<_> = body.into_data_stream().collect().await;
+        let last = pieces.pop();
+        drop(pieces);
+        assert!(request.is_open_after(3 * IDLE_TIMEOUT).await);
+        drop(last);
+        assert!(!request.is_open_after(3 * IDLE_TIMEOUT).await, "nothing is in flight");
+    }
+}
