@@ -1,6 +1,6 @@
-//! T68, T69, T71: floods on the control channel of a sandbox do not delay other sandboxes.
+//! T68, T69, T71, T210: floods on the control channel of a sandbox do not delay other sandboxes.
 
-use crate::harness::{cpu_ticks_below, wait};
+use crate::harness::{cpu_ticks, cpu_ticks_below, wait};
 use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 use std::fs;
@@ -246,4 +246,47 @@ async fn t71_a_forged_value_costs_the_server_little_and_a_large_honest_one_arriv
     let ended = world.owner.execute(honest).await;
     assert_eq!(ended["value"].as_array().unwrap().len(), 50_000);
     assert_eq!(ended["value"][49_999]["v"], 49_999.5);
+}
+
+/// Displays four results of 1.5 MB that are full of a secret, or of text that is as long.
+const SHOWS: &str = r#"
+import os
+def run(input: dict) -> int:
+    text = ("x" + (os.environ["TOKEN"] if input["secret"] else "Another-4F7A-Z")) * 100_000
+    for _ in range(4):
+        display(text)
+    return 42
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t210_results_full_of_secrets_cost_the_server_little_and_stop_no_neighbour() {
+    let world = World::start().await;
+    let neighbour = world.principal("neighbour", &["USAGE"]).await;
+    let tool = json!({"name": "shows", "tool_type": "code_runner", "environment": "bare",
+        "configuration": {"code": SHOWS, "env_variables": [{"name": "TOKEN", "value": "Canary-4F7A-Zz"}]}});
+    let tool = world.owner.post("/v1/tools", tool).await;
+    let call = format!("/v1/tools/{}/call", tool["id"].as_str().unwrap());
+    let shown = async |secret: bool| {
+        let body = json!({"arguments": {"secret": secret}});
+        let record = world.owner.post(&call, body).await;
+        assert_eq!(record["value"], 42, "{} {}", record["error"], record["warnings"]);
+        record["results"].to_string()
+    };
+    let calm = notice_calm(&neighbour).await;
+    let cpu_time_of = async |secret: bool| {
+        let before = cpu_ticks(world.pid());
+        let flood = async { tokio::join!(shown(secret), shown(secret)) };
+        let ((one, other), noticed) = beside(&neighbour, flood).await;
+        (one, other, noticed, cpu_ticks(world.pid()) - before)
+    };
+    let (plain, _, _, plain_ticks) = cpu_time_of(false).await;
+    assert_eq!(plain.matches("Another-4F7A-Z").count(), 400_000, "the twin is shown whole");
+    let (one, other, noticed, ticks) = cpu_time_of(true).await;
+    for results in [one, other] {
+        assert_eq!(results.matches("[redacted:TOKEN]").count(), 400_000);
+        assert!(!results.contains("Canary"));
+    }
+    // Before, it was 40 s of CPU time, on the threads that serve requests.
+    assert!(ticks < 10 * plain_ticks + 500, "{ticks} ticks, {plain_ticks} without secrets");
+    noticed.is_not_far_from(&calm, "results full of secrets");
 }

@@ -58,6 +58,7 @@ mod web_server;
 mod test_server;
 #[cfg(feature = "otlp")]
 mod traces;
+mod unread;
 mod uploads;
 mod variables;
 mod vault;

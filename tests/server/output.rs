@@ -1,7 +1,7 @@
 //! Large output: its cost for the server, how it is stored and read, and the limits of the operator.
 
 use crate::harness::wait;
-use crate::raw::{authority, connect, frame};
+use crate::raw::{authority, connect};
 use crate::test_server::{Api, World, events, parse_events, printed};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -9,7 +9,6 @@ use std::fs;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 const MIB: u64 = 1024 * 1024;
 /// Longer than anything here takes on a busy machine.
@@ -37,7 +36,7 @@ async fn run(api: &Api, code: &str, limits: Value) -> (u16, Value) {
 }
 
 /// A field of `/proc/PID/status`, in bytes.
-fn memory(world: &World, field: &str) -> u64 {
+pub(crate) fn memory(world: &World, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", world.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(&format!("{field}:")));
     let kib: u64 = line.unwrap().trim().strip_suffix(" kB").unwrap().trim().parse().unwrap();
@@ -45,7 +44,7 @@ fn memory(world: &World, field: &str) -> u64 {
 }
 
 /// That the server has given back what it took, but for `more` bytes.
-async fn gives_back(world: &World, before: u64, more: u64) {
+pub(crate) async fn gives_back(world: &World, before: u64, more: u64) {
     let what = format!("it has at most {} MiB more than {} MiB", more / MIB, before / MIB);
     wait::until(&what, async || memory(world, "RssAnon") <= before + more).await;
 }
@@ -61,7 +60,7 @@ fn says_budget(record: &Value) -> bool {
 }
 
 /// Another workspace, and its owner.
-async fn workspace(world: &World, name: &str) -> Api {
+pub(crate) async fn workspace(world: &World, name: &str) -> Api {
     let made = world.owner.post("/v1/workspaces", json!({"name": name})).await;
     world.api(made["key"]["secret"].as_str().unwrap())
 }
@@ -152,73 +151,6 @@ async fn t76_streams_and_records_without_a_reader_cost_little() {
     let rest = events(rest.timeout(PATIENCE).send().await.unwrap()).await;
     assert_eq!(rest, all[half..]);
     drop(unread);
-    gives_back(&world, before, 64 * MIB).await;
-}
-
-/// Frames of HTTP/2 that ask for a path many times, from a client that takes no byte of any body.
-fn unread_requests(world: &World, key: &str, path: &str, count: u32) -> Vec<u8> {
-    const HEADERS: u8 = 1;
-    const SETTINGS: u8 = 4;
-    const END_OF_HEADERS_AND_STREAM: u8 = 5;
-    const WINDOW_OF_ZERO: &[u8] = b"\x00\x04\x00\x00\x00\x00";
-    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    let headers = [
-        b"\x82\x86\x04".to_vec(),
-        text(path),
-        b"\x01".to_vec(),
-        text(authority(world.address())),
-        b"\x0f\x08".to_vec(),
-        text(&format!("Bearer {key}")),
-    ]
-    .concat();
-    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    sent.extend(frame(SETTINGS, 0, 0, WINDOW_OF_ZERO));
-    for number in 0..count {
-        sent.extend(frame(HEADERS, END_OF_HEADERS_AND_STREAM, 2 * number + 1, &headers));
-    }
-    sent
-}
-
-/// Reads until this many responses have begun.
-async fn responses_begin(stream: &mut TcpStream, count: usize) {
-    const HEADERS: u8 = 1;
-    let mut begun = 0;
-    while begun < count {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head).await.unwrap();
-        begun += usize::from(head[3] == HEADERS);
-        let bytes = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        stream.read_exact(&mut vec![0; bytes]).await.unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn t203_lists_that_a_client_never_reads_have_a_limit_and_come_back_when_it_leaves() {
-    const UNREAD: u32 = 30;
-    const LIST: &str = "/v1/executions?limit=200";
-    let world = World::start().await;
-    let greedy = world.principal("greedy", &["USAGE"]).await;
-    let neighbour = world.principal("neighbour", &["USAGE"]).await;
-    for api in [&greedy, &greedy, &greedy, &neighbour] {
-        let long = format!("1\n#{}", "x".repeat(3_000_000));
-        assert_eq!(api.execute(&long).await["value"], 1);
-    }
-    assert_eq!(greedy.get(LIST).await["items"].as_array().unwrap().len(), 3);
-    let before = memory(&world, "RssAnon");
-    let mut unread = connect(world.address()).await;
-    unread.write_all(&unread_requests(&world, &greedy.key, LIST, UNREAD)).await.unwrap();
-    responses_begin(&mut unread, UNREAD as usize).await;
-    // Thirty lists have 270 MB; a key may leave 64 MiB unread.
-    let is_bounded = async || memory(&world, "RssAnon") < before + 128 * MIB;
-    wait::stays(Duration::from_secs(2), "unread lists take little memory", is_bounded).await;
-    let (status, problem) = greedy.call("GET", LIST, None).await;
-    assert_eq!((status, &problem["code"]), (429, &json!("rate.exceeded")), "{problem}");
-    assert!(problem["detail"].as_str().unwrap().contains("unread responses"), "{problem}");
-    assert_eq!(greedy.execute("1").await["value"], 1);
-    assert_eq!(neighbour.get(LIST).await["items"].as_array().unwrap().len(), 1);
-    drop(unread);
-    let is_back = async || greedy.call("GET", LIST, None).await.0 == 200;
-    wait::until("the list can be read again", is_back).await;
     gives_back(&world, before, 64 * MIB).await;
 }
 

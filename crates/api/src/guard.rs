@@ -7,8 +7,8 @@
 use super::metrics::HttpMetrics;
 use super::problem::Problem;
 use super::rate_limit::{Admission, BodyKind, BodyMemoryPermit};
-use super::response_body::hold_until_sent;
-use super::{AppState, ProtectedResource, extract, sse, unread_body};
+use super::response_memory::{ReservedResponse, ResponsePermits, hold_until_taken};
+use super::{AppState, ProtectedResource, extract, idempotency, sse, unread_body};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
@@ -185,48 +185,52 @@ async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> 
         }
     }
     let (subject, workspace) = (caller.rate_limits().subject, caller.workspace());
-    let unread = app.rate_limiter.body_permit(BodyKind::Response, subject, workspace);
-    if let Err(error) = unread.add(0) {
+    let is_safe = request.method().is_safe();
+    let response_memory =
+        Arc::new(app.rate_limiter.body_permit(BodyKind::Response, subject, workspace));
+    if let Err(error) = if is_safe { response_memory.add(0) } else { response_memory.reserve() } {
         return Problem::from(error).into_response();
     }
-    let charge = Arc::new(app.rate_limiter.body_permit(BodyKind::Request, subject, workspace));
-    let is_safe = request.method().is_safe();
+    let request_memory =
+        Arc::new(app.rate_limiter.body_permit(BodyKind::Request, subject, workspace));
     let caller = RequestCaller { caller: Arc::new(caller), permit: Some(Arc::new(permit)) };
     request.extensions_mut().insert(caller.clone());
-    request.extensions_mut().insert(Arc::clone(&charge));
+    request.extensions_mut().insert(Arc::clone(&request_memory));
+    request.extensions_mut().insert(ReservedResponse(Arc::clone(&response_memory)));
     let mut response = next.run(request).await;
-    drop(charge);
+    drop(request_memory);
     if app.service.is_stopping()
         && let Some(problem) = response.extensions_mut().remove::<Problem>()
     {
         response = problem.while_stopping().into_response();
     }
-    let response = match count_response(&unread, &response, is_safe) {
+    let response = match count_response(&response_memory, &response, is_safe) {
         Ok(()) => response,
         Err(error) => Problem::from(error).into_response(),
     };
-    let permit = caller.permit.clone();
-    hold_until_sent(sse::until_key_revoked(response, app, caller), (permit, unread))
+    let permits = ResponsePermits::new(response_memory, caller.permit.clone());
+    hold_until_taken(sse::until_key_revoked(response, app, caller), permits)
 }
 
-/// Counts a large response until the client has read it. The response to a request that may have
-/// changed something is sent in any case; the next request of the key is then refused.
+/// Counts a large response of known size until the client has read it; a stream is counted frame by
+/// frame. The response to a request that has changed something is sent in any case; the next
+/// request of the key is then refused.
 fn count_response(
-    unread: &BodyMemoryPermit,
+    response_memory: &BodyMemoryPermit,
     response: &Response,
     is_safe: bool,
 ) -> Result<(), Error> {
-    // A stream takes its memory from the budget of its execution.
+    response_memory.give_back();
     let bytes = response.body().size_hint().exact().unwrap_or_default();
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    match bytes > extract::SMALL_BYTES_MAX {
-        false => Ok(()),
-        true if is_safe => unread.add(bytes),
-        true => {
-            unread.add_unchecked(bytes);
-            Ok(())
-        }
+    if bytes <= extract::SMALL_BYTES_MAX {
+        return Ok(());
     }
+    if is_safe || idempotency::is_replayed(response) {
+        return response_memory.add(bytes);
+    }
+    response_memory.add_unchecked(bytes);
+    Ok(())
 }
 
 /// Whether the body is known to be small. The server reads other bodies only for callers with some

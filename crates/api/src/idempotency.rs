@@ -184,6 +184,11 @@ fn replay_response(answer: StoredResponse) -> Response {
     mark_replayed(response)
 }
 
+/// Whether this request has changed nothing: its response is that of an earlier one.
+pub(crate) fn is_replayed(response: &Response) -> bool {
+    response.headers().contains_key(REPLAYED)
+}
+
 fn mark_replayed(mut response: Response) -> Response {
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     response

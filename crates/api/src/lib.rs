@@ -25,6 +25,7 @@ mod record_response;
 #[path = "../../../tests/harness/reference.rs"]
 mod reference;
 mod response_body;
+mod response_memory;
 mod routes;
 mod sse;
 mod trace_format;

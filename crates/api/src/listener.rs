@@ -42,48 +42,48 @@ const STREAMS_MAX: u32 = 256;
 /// Pause after `accept` fails for lack of file descriptors; only waiting helps.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` completes, then finishes the requests in flight, for at most `answers`. Uses
+/// Serves until `stop` completes, then finishes the requests in flight, for at most `responses`. Uses
 /// at most half of the process's `descriptors`; sandboxes and files need the rest.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     stop: impl Future<Output = ()>,
-    answers: Duration,
+    responses: Duration,
     descriptors: usize,
 ) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX.min(descriptors / 2)));
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX.min(descriptors / 2)));
     let graceful = GracefulShutdown::new();
-    let silence = Arc::new(IdleConnections::default());
+    let idle = Arc::new(IdleConnections::default());
     let builder = builder();
     let mut stop = pin!(stop);
     loop {
-        let (stream, from, place) = tokio::select! {
-            accepted = accept(&listener, &room, &silence) => accepted,
+        let (stream, from, permit) = tokio::select! {
+            accepted = accept(&listener, &slots, &idle) => accepted,
             () = &mut stop => break,
         };
         let (requests, in_flight) = ConnectionUse::new();
         let served = service(&router, Arc::clone(&requests));
         let connection = builder.serve_connection(TokioIo::new(stream), served);
         let connection = graceful.watch(connection.into_owned());
-        let silence = Arc::clone(&silence);
+        let idle = Arc::clone(&idle);
         tokio::spawn(async move {
             tokio::select! {
                 // Connection errors are the client's concern; the request log has what was done.
                 _ = connection => {}
-                () = until_unused(&requests, in_flight, &silence, from) => {}
+                () = until_unused(&requests, in_flight, &idle, from) => {}
             }
-            drop(place);
+            drop(permit);
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(answers, graceful.shutdown()).await;
+    let _ = tokio::time::timeout(responses, graceful.shutdown()).await;
 }
 
 /// Accepts the next connection. At the limit, it evicts an idle connection first.
 async fn accept(
     listener: &TcpListener,
-    room: &Arc<Semaphore>,
-    silence: &IdleConnections,
+    slots: &Arc<Semaphore>,
+    idle: &IdleConnections,
 ) -> (TcpStream, IpAddr, OwnedSemaphorePermit) {
     loop {
         let (stream, from) = match listener.accept().await {
@@ -93,11 +93,11 @@ async fn accept(
                 continue;
             }
         };
-        if room.available_permits() == 0 {
-            silence.evict_one();
+        if slots.available_permits() == 0 {
+            idle.evict_one();
         }
-        match Arc::clone(room).acquire_owned().await {
-            Ok(place) => return (configure_socket(stream), from, place),
+        match Arc::clone(slots).acquire_owned().await {
+            Ok(permit) => return (configure_socket(stream), from, permit),
             Err(_) => return std::future::pending().await,
         }
     }
@@ -137,8 +137,8 @@ fn service(
     let (router, numbers) = (router.clone(), Arc::new(AtomicU64::new(0)));
     TowerToHyperService::new(service_fn(move |request: Request<Incoming>| {
         let begun = requests.begin(numbers.fetch_add(1, Ordering::Relaxed));
-        let answer = router.clone().oneshot(request.map(Body::new));
-        async move { answer.await.map(|answer| begun.respond(answer)) }
+        let response = router.clone().oneshot(request.map(Body::new));
+        async move { response.await.map(|response| begun.respond(response)) }
     }))
 }
 
@@ -147,7 +147,7 @@ fn service(
 async fn until_unused(
     requests: &ConnectionUse,
     mut in_flight: watch::Receiver<u64>,
-    silence: &Arc<IdleConnections>,
+    idle: &Arc<IdleConnections>,
     from: IpAddr,
 ) {
     loop {
@@ -158,10 +158,10 @@ async fn until_unused(
             }
             continue;
         }
-        let silent = silence.register(from);
+        let registered = idle.register(from);
         tokio::select! {
             changed = in_flight.changed() => if changed.is_err() { return },
-            () = silent.evicted() => return,
+            () = registered.evicted() => return,
             () = tokio::time::sleep(IDLE_TIMEOUT) => return,
         }
     }
@@ -181,4 +181,72 @@ fn configure_socket(stream: TcpStream) -> TcpStream {
     // On failure a dead connection only lasts longer.
     let _ = set_tcp_user_timeout(&stream, untaken);
     stream
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Bytes;
+    use axum::response::Response;
+    use futures_util::StreamExt;
+    use std::net::Ipv4Addr;
+    use tokio::time::timeout;
+
+    const BODY_BYTES: usize = 1024 * 1024;
+    const FROM: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// One request of a connection: the connection, and how many are in flight.
+    struct OneRequest {
+        connection: Arc<ConnectionUse>,
+        in_flight: watch::Receiver<u64>,
+    }
+
+    impl OneRequest {
+        /// Whether the connection is still open after a time.
+        async fn is_open_after(&self, time: Duration) -> bool {
+            let idle = Arc::new(IdleConnections::default());
+            let closed = until_unused(&self.connection, self.in_flight.clone(), &idle, FROM);
+            timeout(time, closed).await.is_err()
+        }
+    }
+
+    fn respond() -> (OneRequest, Body) {
+        let (connection, in_flight) = ConnectionUse::new();
+        let response = Response::new(Body::from(vec![b'x'; BODY_BYTES]));
+        let response = connection.begin(0).respond(response);
+        (OneRequest { connection, in_flight }, response.into_body())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t203_a_connection_ends_when_a_response_was_left_unread_for_five_minutes() {
+        let (request, body) = respond();
+        assert!(request.is_open_after(UNREAD_TIMEOUT - Duration::from_secs(1)).await);
+        assert!(!request.is_open_after(2 * IDLE_TIMEOUT).await);
+        drop(body);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t203_a_connection_stays_open_while_the_client_reads_or_waits_for_the_server() {
+        let (request, body) = respond();
+        let mut pieces = body.into_data_stream();
+        while let Some(piece) = pieces.next().await {
+            let _unread: Bytes = piece.unwrap();
+            assert!(request.is_open_after(UNREAD_TIMEOUT - Duration::from_secs(1)).await);
+        }
+        let (connection, in_flight) = ConnectionUse::new();
+        let _running = connection.begin(0);
+        let running = OneRequest { connection, in_flight };
+        assert!(running.is_open_after(10 * UNREAD_TIMEOUT).await, "it has no response yet");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t203_a_client_that_pauses_before_the_last_piece_keeps_its_connection() {
+        let (request, body) = respond();
+        let mut pieces: Vec<_> = body.into_data_stream().collect().await;
+        let last = pieces.pop();
+        drop(pieces);
+        assert!(request.is_open_after(3 * IDLE_TIMEOUT).await);
+        drop(last);
+        assert!(!request.is_open_after(3 * IDLE_TIMEOUT).await, "nothing is in flight");
+    }
 }

@@ -4,6 +4,7 @@ use super::extract;
 use super::problem::Problem;
 use super::rate_limit::BodyMemoryPermit;
 use super::response_body::hold_until_sent;
+use super::response_memory::ReservedResponse;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -30,6 +31,10 @@ pub(super) async fn check_session_owner(
         Ok(request) => request,
         Err(problem) => return problem.into_response(),
     };
+    // A call can run for long. Its response is a stream, whose frames are counted.
+    if let Some(ReservedResponse(memory)) = request.extensions().get() {
+        memory.give_back();
+    }
     let id = header_text(request.headers(), &SESSION_ID);
     let owner = SessionOwner { workspace: caller.workspace(), principal: caller.id() };
     let kind = match *request.method() {

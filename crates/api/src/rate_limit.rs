@@ -19,6 +19,9 @@ const BODY_BYTES_TOTAL_MAX: usize = 256 * 1024 * 1024;
 /// A workspace may use this fraction (one half) of the bytes that all other workspaces leave free,
 /// so one that uses its maximum leaves as much for the next.
 const WORKSPACE_SHARE: usize = 2;
+/// Reserved for the response of a request that may change something, until its size is known: about
+/// that of the largest object in the catalog. Such a response cannot be refused afterwards.
+pub(crate) const RESPONSE_RESERVE: usize = 512 * 1024;
 /// A bucket that was idle for this long is full again and can be dropped.
 const BUCKET_IDLE_TTL: Duration = Duration::from_secs(60);
 /// Number of buckets at which idle ones are dropped.
@@ -57,9 +60,16 @@ impl BodyMemory {
         self.of_workspaces.get(&workspace).copied().unwrap_or_default()
     }
 
+    /// The share of a workspace. Responses that had to be sent can exceed the share of another; the
+    /// excess is not counted here, so that it takes nothing from this one.
     fn workspace_max(&self, workspace: WorkspaceId) -> usize {
-        let of_others = self.total.saturating_sub(self.of_workspace(workspace));
-        BODY_BYTES_TOTAL_MAX.saturating_sub(of_others) / WORKSPACE_SHARE
+        let others = self.of_workspaces.iter().filter(|(other, _)| **other != workspace);
+        let mut of_others: Vec<usize> = others.map(|(_, bytes)| *bytes).collect();
+        of_others.sort_unstable_by(|one, other| other.cmp(one));
+        let free = of_others
+            .into_iter()
+            .fold(BODY_BYTES_TOTAL_MAX, |free, bytes| free - bytes.min(free / WORKSPACE_SHARE));
+        free / WORKSPACE_SHARE
     }
 
     fn set(
@@ -213,16 +223,13 @@ impl RateLimiter {
 impl BodyMemoryPermit {
     /// Adds bytes of the body, or fails if they exceed a limit.
     pub(crate) fn add(&self, bytes: usize) -> Result<(), Error> {
-        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
-        let (counted, remedy) = self.kind.texts();
-        if bodies.of_key(self.key) + bytes > BODY_BYTES_PER_KEY_MAX {
-            let message = format!("{counted} of this key exceed {BODY_BYTES_PER_KEY_MAX} bytes");
-            return Err(Error::new(ErrorCode::RateExceeded, message).hint(remedy));
-        }
+        let mut bodies = self.lock_bodies();
+        self.check_key(&bodies, bytes)?;
         // Small bodies always pass: one workspace must not block all others.
         let is_small = self.bytes.load(Ordering::Relaxed) + bytes <= SMALL_BYTES_MAX;
         let most = bodies.workspace_max(self.workspace);
         if !is_small && bodies.of_workspace(self.workspace) + bytes > most {
+            let (counted, _) = self.kind.texts();
             let message = format!(
                 "{counted} of this workspace exceed {most} bytes, its share of the free memory"
             );
@@ -233,10 +240,45 @@ impl BodyMemoryPermit {
         Ok(())
     }
 
+    /// The same, counted until the returned permit is dropped.
+    pub(crate) fn add_apart(&self, bytes: usize) -> Result<Self, Error> {
+        let &Self { kind, key, workspace, .. } = self;
+        let bodies = Arc::clone(&self.bodies);
+        let apart = Self { kind, key, workspace, bytes: AtomicUsize::new(0), bodies };
+        apart.add(bytes)?;
+        Ok(apart)
+    }
+
+    /// Reserves [`RESPONSE_RESERVE`]. What other workspaces use does not matter: they must not be
+    /// able to stop the requests of this one.
+    pub(crate) fn reserve(&self) -> Result<(), Error> {
+        let mut bodies = self.lock_bodies();
+        self.check_key(&bodies, RESPONSE_RESERVE)?;
+        self.count(&mut bodies, RESPONSE_RESERVE);
+        Ok(())
+    }
+
     /// Adds bytes of a body that must be sent in any case, since its request has had an effect.
     pub(crate) fn add_unchecked(&self, bytes: usize) {
-        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bodies = self.lock_bodies();
         self.count(&mut bodies, bytes);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) == 0
+    }
+
+    fn check_key(&self, bodies: &BodyMemory, bytes: usize) -> Result<(), Error> {
+        if bodies.of_key(self.key) + bytes <= BODY_BYTES_PER_KEY_MAX {
+            return Ok(());
+        }
+        let (counted, remedy) = self.kind.texts();
+        let message = format!("{counted} of this key exceed {BODY_BYTES_PER_KEY_MAX} bytes");
+        Err(Error::new(ErrorCode::RateExceeded, message).hint(remedy))
+    }
+
+    fn lock_bodies(&self) -> MutexGuard<'_, BodyMemory> {
+        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count(&self, bodies: &mut BodyMemory, bytes: usize) {
@@ -250,7 +292,7 @@ impl BodyMemoryPermit {
     /// Releases the bytes of a body that is no longer in memory.
     pub(crate) fn give_back(&self) {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
-        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bodies = self.lock_bodies();
         bodies.total = bodies.total.saturating_sub(bytes);
         let of_key = bodies.of_key(self.key).saturating_sub(bytes);
         let of_workspace = bodies.of_workspace(self.workspace).saturating_sub(bytes);
@@ -333,13 +375,26 @@ mod tests {
         assert!(admitted(&limits, generous, now).is_some());
     }
 
-    /// A body permit of a key, in a workspace with this number.
+    impl RateLimiter {
+        /// Bytes of responses in memory.
+        pub(crate) fn response_bytes(&self) -> usize {
+            self.response_bodies.lock().unwrap().total
+        }
+    }
+
+    /// A permit for bodies of a key, in a workspace with this number.
+    fn permit(
+        limits: &RateLimiter,
+        kind: BodyKind,
+        workspace: u128,
+        number: u128,
+    ) -> BodyMemoryPermit {
+        let workspace = WorkspaceId::new(Uuid::from_u128(workspace));
+        limits.body_permit(kind, key(number).subject, workspace)
+    }
+
     fn charge(limits: &RateLimiter, workspace: u128, number: u128) -> BodyMemoryPermit {
-        limits.body_permit(
-            BodyKind::Request,
-            key(number).subject,
-            WorkspaceId::new(Uuid::from_u128(workspace)),
-        )
+        permit(limits, BodyKind::Request, workspace, number)
     }
 
     fn code(added: Result<(), Error>) -> Option<ErrorCode> {
@@ -396,5 +451,69 @@ mod tests {
         assert_eq!(code(charge(&limits, 1, 999).add(LARGE)), None, "room comes back");
         let bodies = limits.request_bodies.lock().unwrap();
         assert!(bodies.total == 0 && bodies.by_key.is_empty() && bodies.of_workspaces.is_empty());
+    }
+
+    #[test]
+    fn t203_after_a_response_that_had_to_be_sent_the_next_request_of_the_key_is_refused() {
+        let limits = RateLimiter::new(RequestLimits {
+            rate_per_second: 5,
+            concurrency: 100,
+            mcp_sessions: 1,
+        });
+        let response = |number: u128| permit(&limits, BodyKind::Response, 1, number);
+        let sent = response(1);
+        sent.add_unchecked(BODY_BYTES_PER_KEY_MAX + 1);
+        for next in [response(1).add(0), response(1).reserve()] {
+            let refused = next.unwrap_err();
+            assert_eq!(refused.code, ErrorCode::RateExceeded);
+            assert!(refused.message.starts_with("unread responses of this key"), "{refused:?}");
+        }
+        assert_eq!(code(response(2).reserve()), None, "another key of the workspace");
+        assert_eq!(code(charge(&limits, 1, 1).add(1)), None, "request bodies are counted apart");
+        drop(sent);
+        assert_eq!((code(response(1).add(0)), limits.response_bytes()), (None, 0));
+    }
+
+    #[test]
+    fn t212_responses_that_had_to_be_sent_take_nothing_from_other_workspaces() {
+        const LARGE: usize = 4 * 1024 * 1024;
+        let limits = RateLimiter::new(RequestLimits {
+            rate_per_second: 5,
+            concurrency: 100,
+            mcp_sessions: 1,
+        });
+        let response = |workspace: u128| permit(&limits, BodyKind::Response, workspace, workspace);
+        let mut sent = Vec::new();
+        for workspace in 1..=4 {
+            sent.push(response(workspace));
+            sent[workspace as usize - 1].add_unchecked(3 * BODY_BYTES_TOTAL_MAX);
+            let other = response(9);
+            assert_eq!(code(other.add(LARGE)), None, "beside {workspace} workspaces");
+            assert_eq!(code(response(9).reserve()), None);
+        }
+        assert_eq!(
+            code(permit(&limits, BodyKind::Response, 1, 99).add(LARGE)),
+            Some(ErrorCode::CapacityExhausted)
+        );
+        drop(sent);
+        assert_eq!(limits.response_bytes(), 0);
+    }
+
+    #[test]
+    fn t212_requests_that_may_change_something_reserve_memory_until_their_size_is_known() {
+        let limits = RateLimiter::new(RequestLimits {
+            rate_per_second: 5,
+            concurrency: 100,
+            mcp_sessions: 1,
+        });
+        let reserve = || {
+            let response = permit(&limits, BodyKind::Response, 1, 1);
+            response.reserve().map(|()| response)
+        };
+        let mut admitted: Vec<_> = std::iter::from_fn(|| reserve().ok()).collect();
+        assert_eq!(admitted.len() * RESPONSE_RESERVE, BODY_BYTES_PER_KEY_MAX);
+        admitted[0].give_back();
+        admitted.push(reserve().unwrap());
+        assert_eq!(code(reserve().map(drop)), Some(ErrorCode::RateExceeded));
     }
 }

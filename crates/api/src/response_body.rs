@@ -7,13 +7,12 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// HTTP/2 keeps a whole frame in memory until the client has taken it, even after this program
-/// considers it sent.
+/// HTTP/2 keeps a whole frame in memory until the client has taken it.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
 
 /// Keeps the guard until the last byte of the response: a stream counts as in flight until then.
@@ -46,19 +45,69 @@ impl<T: Unpin> HttpBody for GuardedBody<T> {
     }
 }
 
-/// The requests in flight of one connection, each from its headers to the last byte of its
-/// response.
+/// Bytes that keep something else until HTTP has sent them. The body that they are from can be gone
+/// by then: HTTP/2 takes the last frame before the client has a window for it.
+struct HeldBytes<T> {
+    bytes: Bytes,
+    _held: T,
+}
+
+impl<T> AsRef<[u8]> for HeldBytes<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The same bytes, which keep `held` until they are sent.
+pub(crate) fn hold_bytes<T: Send + 'static>(bytes: Bytes, held: T) -> Bytes {
+    Bytes::from_owner(HeldBytes { bytes, _held: held })
+}
+
+/// Splits off the next piece of a frame.
+pub(crate) fn take_piece(rest: &mut Bytes) -> Bytes {
+    rest.split_to(rest.len().min(FRAME_BYTES_MAX))
+}
+
+/// The size of a body of which some bytes were taken and not emitted.
+pub(crate) fn size_with_rest(body: &Body, rest: &Bytes) -> SizeHint {
+    let (rest, body) = (rest.len() as u64, body.size_hint());
+    let mut hint = SizeHint::new();
+    hint.set_lower(body.lower() + rest);
+    if let Some(upper) = body.upper() {
+        hint.set_upper(upper + rest);
+    }
+    hint
+}
+
+/// The requests in flight of one connection, each from its headers until the last byte of its
+/// response is sent.
 #[derive(Debug)]
 pub(crate) struct ConnectionUse {
     requests: watch::Sender<u64>,
-    /// Responses with bytes that the client could take, and since when it has not.
-    unread: Mutex<HashMap<u64, Instant>>,
+    responses: Mutex<HashMap<u64, ResponseProgress>>,
+}
+
+/// How far the client has read a response.
+#[derive(Debug)]
+struct ResponseProgress {
+    /// Pieces that HTTP has and the client has not taken.
+    pieces: usize,
+    /// Whether HTTP waits for the next bytes of the response.
+    waits_for_server: bool,
+    /// When the last piece was given to HTTP, or taken by the client.
+    changed: Instant,
+}
+
+impl ResponseProgress {
+    fn is_unread_for(&self, time: Duration) -> bool {
+        (self.pieces > 0 || !self.waits_for_server) && self.changed.elapsed() >= time
+    }
 }
 
 impl ConnectionUse {
     pub(crate) fn new() -> (Arc<Self>, watch::Receiver<u64>) {
         let (requests, in_flight) = watch::channel(0);
-        (Arc::new(Self { requests, unread: Mutex::default() }), in_flight)
+        (Arc::new(Self { requests, responses: Mutex::default() }), in_flight)
     }
 
     /// Counts a request; `number` is unique in the connection.
@@ -69,11 +118,11 @@ impl ConnectionUse {
 
     /// Whether the client has taken nothing of some response for this long.
     pub(crate) fn has_unread_for(&self, time: Duration) -> bool {
-        self.lock_unread().values().any(|since| since.elapsed() >= time)
+        self.lock_responses().values().any(|response| response.is_unread_for(time))
     }
 
-    fn lock_unread(&self) -> MutexGuard<'_, HashMap<u64, Instant>> {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_responses(&self) -> MutexGuard<'_, HashMap<u64, ResponseProgress>> {
+        self.responses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,40 +136,59 @@ pub(crate) struct InFlightRequest {
 impl InFlightRequest {
     /// Sends the response in small frames, and notes how long the client leaves them unread.
     pub(crate) fn respond(self, response: Response) -> Response {
-        self.wait_for_client();
-        response.map(|body| Body::new(TrackedBody { body, rest: Bytes::new(), request: self }))
+        let begun =
+            ResponseProgress { pieces: 0, waits_for_server: false, changed: Instant::now() };
+        self.connection.lock_responses().insert(self.number, begun);
+        let request = Arc::new(self);
+        response.map(|body| Body::new(TrackedBody { body, rest: Bytes::new(), request }))
     }
 
-    fn wait_for_client(&self) {
-        self.connection.lock_unread().insert(self.number, Instant::now());
+    /// Gives HTTP a piece, which counts as unread until the client has taken it.
+    fn send_piece(self: Arc<Self>, bytes: Bytes) -> Bytes {
+        self.update(|response| {
+            response.pieces += 1;
+            (response.waits_for_server, response.changed) = (false, Instant::now());
+        });
+        hold_bytes(bytes, SentPiece(self))
     }
 
     fn wait_for_server(&self) {
-        self.connection.lock_unread().remove(&self.number);
+        self.update(|response| response.waits_for_server = true);
+    }
+
+    fn update(&self, change: impl FnOnce(&mut ResponseProgress)) {
+        if let Some(response) = self.connection.lock_responses().get_mut(&self.number) {
+            change(response);
+        }
     }
 }
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.wait_for_server();
+        self.connection.lock_responses().remove(&self.number);
         self.connection.requests.send_modify(|count| *count -= 1);
     }
 }
 
-/// A body that is asked for its next frame only if the client has taken the last one.
+/// A piece of a response that HTTP has. Its request is in flight as long as there is one.
+struct SentPiece(Arc<InFlightRequest>);
+
+impl Drop for SentPiece {
+    fn drop(&mut self) {
+        self.0.update(|response| {
+            response.pieces -= 1;
+            response.changed = Instant::now();
+        });
+    }
+}
+
+/// A body in small pieces, whose progress is noted. HTTP asks for at most one piece that the client
+/// has no window for yet.
 struct TrackedBody {
     body: Body,
     /// What is left of a frame of the body.
     rest: Bytes,
-    request: InFlightRequest,
-}
-
-impl TrackedBody {
-    fn next_piece(&mut self) -> Bytes {
-        let bytes = self.rest.len().min(FRAME_BYTES_MAX);
-        self.request.wait_for_client();
-        self.rest.split_to(bytes)
-    }
+    request: Arc<InFlightRequest>,
 }
 
 impl HttpBody for TrackedBody {
@@ -131,20 +199,18 @@ impl HttpBody for TrackedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if !self.rest.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(self.next_piece()))));
+        if self.rest.is_empty() {
+            self.request.wait_for_server();
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                ended => return Poll::Ready(ended),
+            }
         }
-        self.request.wait_for_server();
-        match Pin::new(&mut self.body).poll_frame(context) {
-            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                Ok(data) => {
-                    self.rest = data;
-                    Poll::Ready(Some(Ok(Frame::data(self.next_piece()))))
-                }
-                Err(trailers) => Poll::Ready(Some(Ok(trailers))),
-            },
-            ended_or_pending => ended_or_pending,
-        }
+        let piece = take_piece(&mut self.rest);
+        Poll::Ready(Some(Ok(Frame::data(Arc::clone(&self.request).send_piece(piece)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -152,13 +218,7 @@ impl HttpBody for TrackedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (rest, body) = (self.rest.len() as u64, self.body.size_hint());
-        let mut hint = SizeHint::new();
-        hint.set_lower(body.lower() + rest);
-        if let Some(upper) = body.upper() {
-            hint.set_upper(upper + rest);
-        }
-        hint
+        size_with_rest(&self.body, &self.rest)
     }
 }
 
@@ -166,6 +226,7 @@ impl HttpBody for TrackedBody {
 mod tests {
     use super::*;
     use futures_util::{StreamExt, stream};
+    use http_body_util::BodyExt;
     use std::convert::Infallible;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -205,5 +266,35 @@ mod tests {
         assert!(futures_util::poll!(pieces.next()).is_pending());
         tokio::time::advance(LONG).await;
         assert!(!connection.has_unread_for(LONG));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t203_a_request_is_in_flight_until_the_client_has_taken_the_last_piece() {
+        let (connection, in_flight, mut body) = begun(Body::from(vec![b'x'; FRAME_BYTES_MAX + 1]));
+        let frame = |frame: Option<Result<Frame<Bytes>, _>>| frame.unwrap().unwrap();
+        let mut next = async || frame(body.frame().await).into_data().unwrap();
+        let (first, last) = (next().await, next().await);
+        // HTTP drops a body when it has its last piece, which the client may have no window for.
+        drop((first, body));
+        assert_eq!((last.len(), *in_flight.borrow()), (1, 1));
+        tokio::time::advance(LONG).await;
+        assert!(connection.has_unread_for(LONG));
+        drop(last);
+        assert!(*in_flight.borrow() == 0 && !connection.has_unread_for(LONG));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn t203_a_piece_that_is_left_unread_counts_though_the_server_has_no_more_yet() {
+        let begin = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"begin"))]);
+        let (connection, _in_flight, body) =
+            begun(Body::from_stream(begin.chain(stream::pending())));
+        let mut pieces = body.into_data_stream();
+        let unread = pieces.next().await.unwrap().unwrap();
+        assert!(futures_util::poll!(pieces.next()).is_pending());
+        tokio::time::advance(LONG).await;
+        assert!(connection.has_unread_for(LONG));
+        drop(unread);
+        tokio::time::advance(LONG).await;
+        assert!(!connection.has_unread_for(LONG), "it waits for the server");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::AppState;
 use super::problem::Problem;
+use super::response_memory::ReservedResponse;
 use axum::body::{Body, Bytes};
 use axum::extract::FromRequestParts;
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
@@ -151,6 +152,10 @@ impl<S: Send + Sync> FromRequestParts<S> for ResponseMode {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        // An execution can run for long. Its response takes memory from the budget of its output.
+        if let Some(ReservedResponse(memory)) = parts.extensions.get() {
+            memory.give_back();
+        }
         let has = |name: &str, word: &str| {
             let values = parts.headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
             let mut words = values.flat_map(|value| value.split(','));

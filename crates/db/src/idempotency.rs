@@ -97,11 +97,14 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Releases the key of a request that was refused before it did anything.
+    /// Releases the key of a request that was refused before it did anything. A request that has
+    /// started an execution keeps its key: only its record could not be read, and a retry must get
+    /// that record instead of a second execution.
     pub fn release_request(&self, key: &IdempotencyKey) -> Result<(), DatabaseError> {
         self.execute_unversioned(
             "DELETE FROM idempotency \
-             WHERE workspace = ?1 AND principal = ?2 AND key = ?3 AND state = 'pending'",
+             WHERE workspace = ?1 AND principal = ?2 AND key = ?3 AND state = 'pending' \
+             AND execution_id IS NULL",
             (key.workspace.uuid(), key.principal.uuid(), &key.key),
         )?;
         Ok(())

@@ -20,6 +20,7 @@ mod execution_outcome;
 mod files;
 mod host_support;
 mod limits;
+mod off_thread;
 mod package_installer;
 pub mod preflight;
 mod record;

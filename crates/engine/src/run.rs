@@ -8,8 +8,9 @@ use crate::collect::{CollectedFiles, collect_files};
 use crate::command::{Command, InputFile};
 use crate::directory_digest;
 use crate::engine::Engine;
-use crate::event_redactor::EventRedactor;
+use crate::event_redactor::{EventRedactor, EventSink};
 use crate::files::{directory_error, write_input_files};
+use crate::off_thread::run_off_thread;
 use crate::package_installer::{self, PackageInstaller};
 use crate::record::{add_loss_warning, finish_record, initial_record, redactor_for};
 use crate::runner_request::{runner_request, take_input_files};
@@ -22,17 +23,11 @@ use redact::OutputRedactor;
 use sandbox::{ExitReport, StopHandle, ValueRoom};
 use std::mem::take;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use types::{Error, ErrorCode, Event, Execution, ExecutionStatus, SandboxId, Transcript};
 use uuid::Uuid;
-
-/// Records with a larger value, in bytes, are built on a separate blocking thread. This size takes less
-/// than a millisecond, whatever the schema of the value is.
-const CLOSED_HERE_BYTES_MAX: usize = 4 * 1024;
-
-/// Receives the events of an execution while they happen.
-type EventSink<'a> = &'a mut (dyn FnMut(Event) + Send);
 
 /// The record of an execution, with the requested contents of its files.
 #[derive(Debug)]
@@ -336,10 +331,9 @@ impl AdmittedCommand {
             return Ok(self.cancelled_before_start(sink));
         }
         *redactor = redactor.merge(&self.redactor).await?;
-        let mut screen = EventRedactor::new(redactor);
+        let (events, mut event_redactor) = EventRedactor::new(redactor);
         let started = self.clock.now();
         sink(Event::Status { status: ExecutionStatus::Running });
-        let hear = &mut |event: Event| screen.redact_event(event, &mut *sink);
         let Self { command, record, clock, .. } = self;
         let installer = command.installer.as_ref();
         let install = |wanted: Vec<String>| {
@@ -358,10 +352,13 @@ impl AdmittedCommand {
             let variables = grants.environment_variables();
             let request = runner_request(&command, number, &variables, &limits);
             let stop = &command.stop;
-            sandbox.run(&request, &limits, stop, hear, value_room, &install).await
+            let mut queue = |event: Event| events.push(event);
+            let run = sandbox.run(&request, &limits, stop, &mut queue, value_room, &install);
+            event_redactor.redact_during(pin!(run), &mut *sink).await
         };
+        drop(events);
         let attempts = egress.map(|egress| egress.end_execution(id)).unwrap_or_default();
-        screen.finish(&mut *sink);
+        event_redactor.finish(&mut *sink).await;
         let collected = collect_files(sandbox, &command.collect_files, redactor).await;
         let unkept = held.persist().await;
         let (alive, bytes, redactor) = (ending.alive, ending.returned_bytes(), redactor.clone());
@@ -407,25 +404,6 @@ struct RunInputs<'a> {
     installer: Option<PackageInstaller>,
     /// Provides the memory for the value.
     value_room: &'a ValueRoom,
-}
-
-/// Processes a value of that size on a thread on which only the caller waits: checking schemas and
-/// searching for secrets touches every part of it.
-async fn run_off_thread<T: Send + 'static>(
-    bytes: usize,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> T {
-    if bytes <= CLOSED_HERE_BYTES_MAX {
-        return work();
-    }
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime shuts down, and with it all callers.
-            Err(_) => std::future::pending().await,
-        },
-    }
 }
 
 /// Emits the events that are known only at the end. The writer of the record emits the last one.

@@ -87,7 +87,8 @@ impl OutputRedactor {
 
     /// Redacts a complete text.
     pub fn redact_text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        if self.0.is_none() {
+        // A shorter text has no value, and a JSON document can have very many.
+        if self.0.is_none() || text.len() < REDACTED_BYTES_MIN {
             return Cow::Borrowed(text);
         }
         let mut stream = self.stream();
@@ -123,9 +124,9 @@ impl OutputRedactor {
                 Value::Object(fields.into_iter().map(clean).collect())
             }
             Value::Number(number) => {
-                let (shown, clean) =
-                    (number.to_string(), self.redact_text(&number.to_string()).into_owned());
-                if clean == shown { Value::Number(number) } else { clean.into() }
+                let text = number.to_string();
+                let clean = self.redact_text(&text);
+                if clean == text { Value::Number(number) } else { clean.into_owned().into() }
             }
             Value::Null | Value::Bool(_) => value,
         }

@@ -46,33 +46,48 @@ impl std::fmt::Debug for RedactingStream {
 
 struct HeldOutput {
     matcher: SecretMatcher,
-    /// Bytes that have arrived and are not emitted yet, without their line breaks.
-    held: Vec<u8>,
-    /// The line breaks among them, each with the position of the byte after it.
-    breaks: VecDeque<(usize, u8)>,
-    /// The position of the first held byte.
+    /// Bytes that have arrived, without their line breaks. Those before `emitted` are removed when
+    /// they are at least as many as the others, so that each byte is moved once on average.
+    buffer: Vec<u8>,
+    /// The position of the first byte of the buffer.
+    buffer_start: usize,
+    /// The position of the first byte that is not emitted yet.
     emitted: usize,
+    /// The line breaks that are not emitted yet, each with the position of the byte after it.
+    breaks: VecDeque<(usize, u8)>,
+    /// The position after the last line break.
+    line_start: usize,
+    /// Consecutive line breaks before that position.
+    consecutive_breaks: usize,
 }
 
 impl HeldOutput {
     fn new(encodings: Arc<SecretEncodings>) -> Self {
-        let (held, breaks) = (Vec::new(), VecDeque::new());
-        Self { matcher: SecretMatcher::new(encodings), held, breaks, emitted: 0 }
+        Self {
+            matcher: SecretMatcher::new(encodings),
+            buffer: Vec::new(),
+            buffer_start: 0,
+            emitted: 0,
+            breaks: VecDeque::new(),
+            line_start: 0,
+            consecutive_breaks: 0,
+        }
     }
 
     fn feed(&mut self, piece: &[u8]) -> Vec<u8> {
         for line in piece.split_inclusive(|byte| is_break(*byte)) {
             match line {
                 [text @ .., end] if is_break(*end) => {
-                    self.held.extend_from_slice(text);
+                    self.buffer.extend_from_slice(text);
                     self.push_line_end(*end);
                 }
-                text => self.held.extend_from_slice(text),
+                text => self.buffer.extend_from_slice(text),
             }
         }
         self.scan_held();
         let mut clean = Vec::with_capacity(piece.len());
         self.emit_until(self.decided_until(), &mut clean);
+        self.remove_emitted();
         clean
     }
 
@@ -83,26 +98,37 @@ impl HeldOutput {
             self.matcher.add_span(SecretSpan { range, length: 0, pattern, is_begun: false });
         }
         self.emit_until(self.end(), &mut clean);
+        self.remove_emitted();
         self.matcher.reset();
         clean
     }
 
     fn end(&self) -> usize {
-        self.emitted + self.held.len()
+        self.buffer_start + self.buffer.len()
     }
 
     /// Scans the held bytes that have not been scanned yet.
     fn scan_held(&mut self) {
-        self.matcher.scan(&self.held[self.matcher.end() - self.emitted..]);
+        self.matcher.scan(&self.buffer[self.matcher.end() - self.buffer_start..]);
+    }
+
+    fn remove_emitted(&mut self) {
+        let count = self.emitted - self.buffer_start;
+        if count >= self.buffer.len() - count {
+            self.buffer.drain(..count);
+            self.buffer_start = self.emitted;
+        }
     }
 
     /// A value may continue after a line break, but not after an empty line unless it contains one
     /// itself.
     fn push_line_end(&mut self, byte: u8) {
-        let (at, breaks_max) = (self.end(), self.matcher.encodings().breaks_max());
+        let at = self.end();
         self.breaks.push_back((at, byte));
-        let last = self.breaks.iter().rev().take(breaks_max + 1);
-        if last.filter(|(place, _)| *place == at).count() > breaks_max {
+        let is_empty_line = at == self.line_start;
+        self.consecutive_breaks = if is_empty_line { self.consecutive_breaks + 1 } else { 1 };
+        self.line_start = at;
+        if self.consecutive_breaks > self.matcher.encodings().breaks_max() {
             self.scan_held();
             self.matcher.reset();
         }
@@ -123,7 +149,7 @@ impl HeldOutput {
     /// The position and pattern of a value that the end of the text has cut off.
     fn truncated_match(&self) -> Option<(usize, usize)> {
         let from = self.matcher.open_since().max(self.emitted);
-        let text = self.held.get(from - self.emitted..)?.to_ascii_lowercase();
+        let text = self.buffer.get(from - self.buffer_start..)?.to_ascii_lowercase();
         let last = (text.len() + 1).checked_sub(REDACTED_BYTES_MIN)?;
         let encodings = self.matcher.encodings();
         let begins = |at: usize| Some((from + at, encodings.beginning_with(text.get(at..)?)?));
@@ -141,7 +167,6 @@ impl HeldOutput {
             if !is_begun {
                 clean.extend_from_slice(self.matcher.encodings().marker(pattern).as_bytes());
             }
-            self.held.drain(..range.end - self.emitted);
             self.emitted = range.end;
             while self.breaks.pop_front_if(|(place, _)| *place < range.end).is_some() {}
         }
@@ -149,15 +174,16 @@ impl HeldOutput {
     }
 
     fn emit_plain_until(&mut self, until: usize, clean: &mut Vec<u8>) {
-        let mut from = 0;
         while let Some((place, byte)) = self.breaks.pop_front_if(|(place, _)| *place <= until) {
-            let at = place.saturating_sub(self.emitted).max(from);
-            clean.extend_from_slice(&self.held[from..at]);
+            self.emit_bytes_until(place.max(self.emitted), clean);
             clean.push(byte);
-            from = at;
         }
-        clean.extend_from_slice(&self.held[from..until - self.emitted]);
-        self.held.drain(..until - self.emitted);
+        self.emit_bytes_until(until, clean);
+    }
+
+    fn emit_bytes_until(&mut self, until: usize, clean: &mut Vec<u8>) {
+        let start = self.buffer_start;
+        clean.extend_from_slice(&self.buffer[self.emitted - start..until - start]);
         self.emitted = until;
     }
 }

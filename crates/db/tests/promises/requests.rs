@@ -69,6 +69,25 @@ async fn a_key_that_stands_for_another_request_is_refused() {
 }
 
 #[tokio::test]
+async fn t213_a_request_that_has_started_an_execution_is_not_released() {
+    let world = World::new().await;
+    let (started, refused) = (request(&world, "started"), request(&world, "refused"));
+    let release = async |key: &IdempotencyKey| {
+        let key = key.clone();
+        world.write(move |tx| tx.release_request(&key)).await;
+    };
+    claim(&world, &started).await;
+    let (run, linked) = (ExecutionId::new(id()), started.clone());
+    world.write(move |tx| tx.link_request(&linked, run)).await;
+    release(&started).await;
+    assert_eq!(claim(&world, &started).await, ClaimOutcome::Pending(Some(run)));
+    // The twin: one that has started nothing can be sent again.
+    claim(&world, &refused).await;
+    release(&refused).await;
+    assert_eq!(claim(&world, &refused).await, ClaimOutcome::Claimed);
+}
+
+#[tokio::test]
 async fn a_restart_interrupts_a_request_unless_an_execution_can_tell() {
     let world = World::new().await;
     let (bare, linked) = (request(&world, "bare"), request(&world, "linked"));

@@ -59,8 +59,14 @@ impl UnstartedOutcome {
         Self { status: ExecutionStatus::Cancelled, error }
     }
 
+    /// The outcome of a call that could not start. Interrupting its session while it waits for a
+    /// sandbox cancels it, as it does for a direct call.
     pub(super) fn failed(error: Error) -> Self {
-        Self { status: ExecutionStatus::Failed, error }
+        let status = match error.code {
+            ErrorCode::Cancelled => ExecutionStatus::Cancelled,
+            _ => ExecutionStatus::Failed,
+        };
+        Self { status, error }
     }
 
     /// Returns `None` if the call has started or has already ended.
@@ -161,6 +167,8 @@ impl Service {
         // Publish the end even if they cannot be read now.
         let ended = self.db.read_off_thread(whole).await.ok().flatten().unwrap_or(ended);
         let running = self.register_execution(id);
+        // A launch that is under way must not keep its session until a sandbox has started.
+        running.request_stop();
         ended.error.iter().for_each(|error| running.live.push(Event::Error(error.clone())));
         self.publish_outcome(id, &running, Ok(ended));
     }

@@ -15,6 +15,10 @@ use types::{Error, ErrorCode, Event, Execution, ExecutionId, Transcript, Warning
 /// once, such as a model or a terminal.
 const WHOLE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
+/// Limit of the events that a reader has in memory besides the first. A client can be slow, or never
+/// read; larger batches are read from the record again.
+const BUFFERED_BYTES_MAX: u64 = 64 * 1024;
+
 /// A record that is being sent to a client.
 #[derive(Debug)]
 pub struct ExecutionRecord {
@@ -91,7 +95,7 @@ impl EventReader {
             self.live = None;
             self.buffered = match self.log.after(self.number).await {
                 Ok(events) if events.is_empty() => return None,
-                Ok(events) => events.into(),
+                Ok(events) => first_events(events),
                 Err(error) => {
                     // The client can resume after the number of the last event.
                     tracing::error!(execution = %self.log.id, error = %error.error, "cannot read the events of an execution");
@@ -107,6 +111,18 @@ impl EventReader {
             None => NextEvent::InRecord,
         }
     }
+}
+
+/// The first event of a batch, and those after it that fit into the buffer.
+fn first_events(events: Vec<Event>) -> VecDeque<Event> {
+    let mut bytes = 0;
+    let mut events = events.into_iter();
+    let first = events.next();
+    let rest = events.take_while(|event| {
+        bytes += memory_bytes(event);
+        bytes <= BUFFERED_BYTES_MAX
+    });
+    first.into_iter().chain(rest).collect()
 }
 
 impl ResponseBudget {
@@ -192,5 +208,27 @@ impl Service {
             record.warnings.push(Warning { code, message });
         }
         Ok(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use types::{DisplayData, ExecutionStatus};
+
+    #[test]
+    fn t211_a_reader_buffers_few_bytes_besides_the_next_event() {
+        let status = || Event::Status { status: ExecutionStatus::Running };
+        let result = |bytes: usize| {
+            let data = [("text/plain".to_owned(), json!("x".repeat(bytes)))].into();
+            Event::Result(DisplayData { data, main: true })
+        };
+        let large = BUFFERED_BYTES_MAX as usize;
+        let kept = |events: Vec<Event>| first_events(events).len();
+        assert_eq!(kept(vec![status(), result(large), status()]), 1);
+        assert_eq!(kept(vec![result(large), status(), status()]), 3, "the first is always kept");
+        assert_eq!(kept((0..1_000).map(|_| status()).collect()), 1_000);
+        assert_eq!(kept((0..100).map(|_| result(1_000)).collect()), large / 1_100);
     }
 }
