@@ -109,7 +109,7 @@ impl Starting {
     }
 
     /// That the call has ended as cancelled before any sandbox could start.
-    async fn is_cancelled(self) {
+    async fn ends_cancelled(self) {
         let Self { waiting: Waiting { world, guest, session, record, .. }, zygote, others } = self;
         let done = settled(&guest, &record).await;
         assert_eq!(
@@ -134,7 +134,7 @@ async fn t214_an_approved_call_that_waits_for_its_sandbox_is_cancelled_by_an_int
     let starting = Starting::start().await;
     let Waiting { world, session, .. } = &starting.waiting;
     world.owner.post(&format!("/v1/sessions/{session}/interrupt"), json!({})).await;
-    starting.is_cancelled().await;
+    starting.ends_cancelled().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,5 +142,5 @@ async fn t214_an_approved_call_that_is_cancelled_gives_its_session_back_before_a
     let starting = Starting::start().await;
     let Waiting { guest, record, .. } = &starting.waiting;
     guest.post(&format!("/v1/executions/{}/cancel", id(record)), json!({})).await;
-    starting.is_cancelled().await;
+    starting.ends_cancelled().await;
 }
