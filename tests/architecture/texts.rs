@@ -92,7 +92,6 @@ const REFUSED_IDENTIFIERS: &[&str] = &[
     "talk",
     "telling",
     "theirs",
-    "ticket",
     "told",
     "twins",
     "undertaker",
@@ -105,9 +104,6 @@ const REFUSED_IDENTIFIERS: &[&str] = &[
     "wish",
     "wishes",
 ];
-
-/// Crates whose identifiers and comments are still being converted. Delete a name when its crate is done.
-const NOT_CONVERTED: &[&str] = &["api", "contract", "db", "engine", "redact", "service"];
 
 /// Names of the runner that were replaced.
 const REFUSED_IN_RUNNER: &[&str] = &["apology", "furnish", "outlet", "rehearse", "specialise"];
@@ -253,11 +249,7 @@ fn texts_are_listed_and_have_no_words_that_need_a_second_read() {
         }
         for text in texts_of(&source) {
             let Text { line, kind, text: words } = &text;
-            let of_comments = if *kind == TextKind::Comment && is_converted(&name) {
-                REFUSED_IN_COMMENTS
-            } else {
-                &[]
-            };
+            let of_comments = if *kind == TextKind::Comment { REFUSED_IN_COMMENTS } else { &[] };
             if REFUSED.iter().chain(of_comments).any(|phrase| has_phrase(words, phrase)) {
                 refused.push(format!("crates/{name}:{line}: {words}"));
             }
@@ -274,11 +266,6 @@ fn texts_are_listed_and_have_no_words_that_need_a_second_read() {
     assert!(refused.is_empty(), "see CONTRIBUTING.md, \"Style\": {refused:#?}");
 }
 
-/// Whether the crate of a path such as `jail/src/init.rs` uses the new vocabulary.
-fn is_converted(path: &str) -> bool {
-    !NOT_CONVERTED.contains(&path.split('/').next().unwrap_or_default())
-}
-
 #[test]
 fn identifiers_are_no_figures_of_speech() {
     let mut refused = Vec::new();
@@ -287,9 +274,6 @@ fn identifiers_are_no_figures_of_speech() {
     for (path, source) in sources {
         let name = path.to_string_lossy().into_owned();
         let name = name.rsplit("crates/").next().unwrap_or_default();
-        if !is_converted(name) {
-            continue;
-        }
         for (index, line) in crate::without_literals(&source).lines().enumerate() {
             for word in crate::words(line).filter(|word| REFUSED_IDENTIFIERS.contains(word)) {
                 refused.push(format!("crates/{name}:{}: {word}", index + 1));

@@ -128,33 +128,33 @@ impl Schema {
     /// Returns the value with its numbers and dates in the form that the schema requires, or its
     /// violations.
     pub fn conform(&self, value: Value) -> Result<Value, Vec<Violation>> {
-        let mut walk = SchemaChecker::new();
-        let value = self.conform_in(&mut walk, value);
-        walk.finish(value)
+        let mut checker = SchemaChecker::new();
+        let value = self.conform_in(&mut checker, value);
+        checker.finish(value)
     }
 
-    fn conform_in(&self, walk: &mut SchemaChecker, value: Value) -> Value {
-        walk.budget.spend_steps(1);
-        if walk.is_full() || value.is_null() && self.nullable {
+    fn conform_in(&self, checker: &mut SchemaChecker, value: Value) -> Value {
+        checker.budget.spend_steps(1);
+        if checker.is_full() || value.is_null() && self.nullable {
             return value;
         }
-        let is_known = self.one_of.is_empty() || self.one_of.contains(&value, &mut walk.budget);
+        let is_known = self.one_of.is_empty() || self.one_of.contains(&value, &mut checker.budget);
         let value = match (&self.kind, value) {
             (SchemaKind::Any, value) | (SchemaKind::Boolean, value @ Value::Bool(_)) => value,
             (SchemaKind::String { format: None }, value @ Value::String(_)) => value,
             (SchemaKind::String { format: Some(wanted) }, Value::String(text)) => {
-                self.conform_text(walk, text, *wanted)
+                self.conform_text(checker, text, *wanted)
             }
             (SchemaKind::Integer(range), Value::Number(number)) if is_whole(&number) => {
                 let number = without_fraction(number);
-                range.check(walk, &number);
+                range.check(checker, &number);
                 if number.is_f64() {
-                    walk.add_violation(ViolationKind::TooManyDigits);
+                    checker.add_violation(ViolationKind::TooManyDigits);
                 }
                 Value::Number(number)
             }
             (SchemaKind::Number(range), Value::Number(number)) => {
-                range.check(walk, &number);
+                range.check(checker, &number);
                 match number.as_f64() {
                     Some(float) if self.conversion == Some(PythonConversion::Float) => {
                         Value::from(float)
@@ -163,25 +163,30 @@ impl Schema {
                 }
             }
             (SchemaKind::Array(array), Value::Array(items)) => {
-                Value::Array(array.conform_in(walk, items))
+                Value::Array(array.conform_in(checker, items))
             }
             (SchemaKind::Object(object), Value::Object(members)) => {
-                Value::Object(object.conform_in(walk, members))
+                Value::Object(object.conform_in(checker, members))
             }
             (kind, found) => {
                 let expected = kind.type_name().unwrap_or("anything");
-                walk.add_violation(ViolationKind::Type { expected, found: found.clone() });
+                checker.add_violation(ViolationKind::Type { expected, found: found.clone() });
                 return found;
             }
         };
         if !is_known {
-            walk.add_violation(ViolationKind::NotOneOf(self.one_of.values().to_vec()));
+            checker.add_violation(ViolationKind::NotOneOf(self.one_of.values().to_vec()));
         }
         value
     }
 
-    fn conform_text(&self, walk: &mut SchemaChecker, text: String, wanted: SchemaFormat) -> Value {
-        walk.budget.spend_text(&text);
+    fn conform_text(
+        &self,
+        checker: &mut SchemaChecker,
+        text: String,
+        wanted: SchemaFormat,
+    ) -> Value {
+        checker.budget.spend_text(&text);
         let canonical = match self.conversion {
             Some(PythonConversion::Datetime) => format::canonical_datetime(&text),
             _ => format::matches_format(wanted, &text).then(|| text.clone()),
@@ -191,7 +196,7 @@ impl Schema {
             Some(text) => Value::String(text),
             None => {
                 let name = wanted.name();
-                walk.add_violation(ViolationKind::Format { name, found: found.clone() });
+                checker.add_violation(ViolationKind::Format { name, found: found.clone() });
                 found
             }
         }
@@ -210,32 +215,32 @@ fn without_fraction(number: Number) -> Number {
 }
 
 impl NumberBounds {
-    fn check(&self, walk: &mut SchemaChecker, number: &Number) {
+    fn check(&self, checker: &mut SchemaChecker, number: &Number) {
         if let Some(minimum) = self.minimum.filter(|bound| compare_number(number, *bound).is_lt()) {
-            walk.add_violation(ViolationKind::Below(minimum));
+            checker.add_violation(ViolationKind::Below(minimum));
         }
         if let Some(maximum) = self.maximum.filter(|bound| compare_number(number, *bound).is_gt()) {
-            walk.add_violation(ViolationKind::Above(maximum));
+            checker.add_violation(ViolationKind::Above(maximum));
         }
         if let Some(format) = self.format.filter(|format| !format::fits_format(*format, number)) {
             let found = Value::Number(number.clone());
-            walk.add_violation(ViolationKind::Format { name: format.name(), found });
+            checker.add_violation(ViolationKind::Format { name: format.name(), found });
         }
     }
 }
 
 impl ArraySchema {
-    fn conform_in(&self, walk: &mut SchemaChecker, items: Vec<Value>) -> Vec<Value> {
+    fn conform_in(&self, checker: &mut SchemaChecker, items: Vec<Value>) -> Vec<Value> {
         let count = items.len() as u64;
         if let Some(least) = self.min_items.filter(|least| count < *least) {
-            walk.add_violation(ViolationKind::TooFewItems(least));
+            checker.add_violation(ViolationKind::TooFewItems(least));
         }
         if let Some(most) = self.max_items.filter(|most| count > *most) {
-            walk.add_violation(ViolationKind::TooManyItems(most));
+            checker.add_violation(ViolationKind::TooManyItems(most));
         }
         let Some(schema) = &self.items else { return items };
         let items = items.into_iter().enumerate();
-        items.map(|(at, item)| walk.check_child(PathSegment::Index(at), schema, item)).collect()
+        items.map(|(at, item)| checker.check_child(PathSegment::Index(at), schema, item)).collect()
     }
 }
 
@@ -245,41 +250,41 @@ impl ObjectSchema {
         &self,
         members: Map<String, Value>,
     ) -> Result<Map<String, Value>, Vec<Violation>> {
-        let mut walk = SchemaChecker::new();
-        let members = self.conform_in(&mut walk, members);
-        walk.finish(members)
+        let mut checker = SchemaChecker::new();
+        let members = self.conform_in(&mut checker, members);
+        checker.finish(members)
     }
 
     fn conform_in(
         &self,
-        walk: &mut SchemaChecker,
+        checker: &mut SchemaChecker,
         members: Map<String, Value>,
     ) -> Map<String, Value> {
-        let (known, members) = self.take_properties(walk, members);
+        let (known, members) = self.take_properties(checker, members);
         let mut conformed = Map::new();
         for (at, member) in known {
             let Some(property) = self.properties.get(at) else { continue };
             match member {
                 Some(value) => {
                     let step = PathSegment::Key(property.name.clone());
-                    let value = walk.check_child(step, &property.schema, value);
+                    let value = checker.check_child(step, &property.schema, value);
                     conformed.insert(property.name.clone(), value);
                 }
-                None => walk.add_violation(ViolationKind::Missing(property.name.clone())),
+                None => checker.add_violation(ViolationKind::Missing(property.name.clone())),
             }
         }
         match &self.additional_properties {
             AdditionalProperties::Allowed => conformed.extend(members),
             AdditionalProperties::Matching(schema) => {
                 for (key, value) in members {
-                    let value = walk.check_child(PathSegment::Key(key.clone()), schema, value);
+                    let value = checker.check_child(PathSegment::Key(key.clone()), schema, value);
                     conformed.insert(key, value);
                 }
             }
             AdditionalProperties::Forbidden | AdditionalProperties::ForbiddenImplicitly
                 if members.is_empty() => {}
             AdditionalProperties::Forbidden | AdditionalProperties::ForbiddenImplicitly => {
-                walk.add_violation(ViolationKind::Unknown(
+                checker.add_violation(ViolationKind::Unknown(
                     members.into_iter().map(|it| it.0).collect(),
                 ));
             }
@@ -291,12 +296,12 @@ impl ObjectSchema {
     /// all other members. It takes as long as the members are, not as the schema is.
     fn take_properties(
         &self,
-        walk: &mut SchemaChecker,
+        checker: &mut SchemaChecker,
         members: Map<String, Value>,
     ) -> (KnownMembers, Map<String, Value>) {
         let (mut known, mut others) = (Vec::new(), Map::new());
         for (name, value) in members {
-            walk.budget.spend_text(&name);
+            checker.budget.spend_text(&name);
             match self.properties.position(&name) {
                 Some(at) => known.push((at, Some(value))),
                 None => {
@@ -307,10 +312,10 @@ impl ObjectSchema {
         known.sort_unstable_by_key(|(at, _)| *at);
         let mut missing = Vec::new();
         for at in self.properties.required_positions() {
-            if missing.len() >= walk.violations_left() {
+            if missing.len() >= checker.violations_left() {
                 break;
             }
-            walk.budget.spend_steps(1);
+            checker.budget.spend_steps(1);
             if known.binary_search_by_key(at, |(at, _)| *at).is_err() {
                 missing.push((*at, None));
             }
@@ -343,9 +348,9 @@ mod tests {
     /// The steps of a check of a list, and its violations.
     fn check(items: Schema, value: Value) -> (usize, Vec<Violation>) {
         let array = ArraySchema { items: Some(Box::new(items)), ..ArraySchema::default() };
-        let mut walk = SchemaChecker::new();
-        Schema::from(SchemaKind::Array(array)).conform_in(&mut walk, value);
-        (STEPS_MAX - walk.budget.steps_left(), walk.violations)
+        let mut checker = SchemaChecker::new();
+        Schema::from(SchemaKind::Array(array)).conform_in(&mut checker, value);
+        (STEPS_MAX - checker.budget.steps_left(), checker.violations)
     }
 
     #[test]

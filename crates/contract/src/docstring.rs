@@ -42,9 +42,9 @@ pub(crate) fn parameter_descriptions(docstring: &Docstring) -> BTreeMap<String, 
 pub(crate) fn parameter_span(name: &str, docstring: &Docstring, source: &PythonSource) -> Span {
     let mut start = docstring.span.start;
     for line in source.slice(docstring.span).split_inclusive('\n') {
-        let said = line.trim_start();
-        if said.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with([':', '('])) {
-            let start = start + line.len() - said.len();
+        let text = line.trim_start();
+        if text.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with([':', '('])) {
+            let start = start + line.len() - text.len();
             return Span { start, end: start + name.len() };
         }
         start += line.len();

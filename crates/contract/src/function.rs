@@ -48,9 +48,9 @@ impl FunctionContract {
             Some(handle) => {
                 findings.errors.extend(handle.parameters.iter().filter_map(unknown_parameter));
                 let names = handle.parameters.iter().map(|parameter| parameter.name.clone());
-                let asked = names.filter(|name| is_known_parameter(name)).collect();
+                let requested = names.filter(|name| is_known_parameter(name)).collect();
                 let input_bytes_max = ARGUMENTS_BYTES_MAX;
-                Some(Self { source: source.clone(), parameters: asked, input_bytes_max })
+                Some(Self { source: source.clone(), parameters: requested, input_bytes_max })
             }
         };
         findings.finish(&source, function)
@@ -62,10 +62,10 @@ impl FunctionContract {
         // `client` has no JSON form: the runner creates it.
         let given =
             [(DATA, data), (SECRETS, json!({})), (CALL_INFO, call_info), (CLIENT, json!({}))];
-        let asked =
+        let requested =
             given.into_iter().filter(|(name, _)| self.parameters.iter().any(|it| it == name));
         let keywords: Map<String, Value> =
-            asked.map(|(name, value)| (name.to_owned(), value)).collect();
+            requested.map(|(name, value)| (name.to_owned(), value)).collect();
         Ok(ValidatedCall {
             tool: name.to_owned(),
             code: self.source.as_str().to_owned(),

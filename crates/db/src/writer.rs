@@ -173,13 +173,13 @@ impl Writer {
         priority: Priority,
         job: impl FnOnce(&Tx<'_>) -> Result<T, DatabaseError> + Send + 'static,
     ) -> Result<T, DatabaseError> {
-        let (tell, told) = oneshot::channel();
+        let (send_done, done) = oneshot::channel();
         let run: JobFn = Box::new(move |tx| {
             let result = tx.and_then(job);
             let failed = result.as_ref().err().cloned();
             let answer: CommitCallback = Box::new(move |committed| {
                 // The caller may no longer be waiting.
-                let _ = tell.send(result.and_then(|value| committed.map(|()| value)));
+                let _ = send_done.send(result.and_then(|value| committed.map(|()| value)));
             });
             CompletedJob { failed, answer }
         });
@@ -187,7 +187,7 @@ impl Writer {
         jobs.send(WriteJob { durability, priority, run })
             .await
             .map_err(|_| DatabaseError::Aborted)?;
-        told.await.map_err(|_| DatabaseError::Aborted)?
+        done.await.map_err(|_| DatabaseError::Aborted)?
     }
 }
 
@@ -366,7 +366,7 @@ impl WriterThread {
             true => Ok(()),
             false => self.execute("ROLLBACK"),
         };
-        // What cannot be undone would be in everybody's next transaction.
+        // What cannot be undone would be in the next transaction, with the jobs of other callers.
         if self.stopped.is_none() && (error.is_fatal() || undone.is_err()) {
             self.stopped = Some(DatabaseError::Stopped { cause: error.to_string() });
         }

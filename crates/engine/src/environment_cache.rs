@@ -215,7 +215,7 @@ async fn build_replacement(slot: Arc<CacheSlot>, config: Config, environments: A
     match made {
         Ok(_) => *slot.previous() = None,
         // Not set yet: this runs once per slot.
-        Err(fault) => drop(slot.failed.set(fault)),
+        Err(failure) => drop(slot.failed.set(failure)),
     }
 }
 
@@ -265,8 +265,8 @@ pub(crate) fn build_error(error: &BuildError) -> Error {
         }
         _ => ErrorCode::SandboxUnreachable,
     };
-    let fault = Error::new(code, error.to_string());
-    if matches!(error, BuildError::Killed { .. }) { fault.retryable() } else { fault }
+    let failure = Error::new(code, error.to_string());
+    if matches!(error, BuildError::Killed { .. }) { failure.retryable() } else { failure }
 }
 
 fn install_runner_files(config: &Config) -> Result<RunnerFiles, Error> {

@@ -31,7 +31,7 @@ impl EventQueue {
     pub(crate) fn push(&self, event: Event) {
         let bytes = memory_bytes(&event);
         self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        // Nobody reads the events of an execution that was given up.
+        // No reader is left for the events of an execution that was given up.
         let _ = self.events.send((event, bytes));
     }
 }
@@ -156,7 +156,7 @@ impl EventRedactor {
 async fn search_large(redactor: OutputRedactor, result: DisplayData, bytes: usize) -> DisplayData {
     let permit = SEARCHES.acquire().await;
     let search = move || {
-        // Held until the search has ended, even if nobody waits for it.
+        // Held until the search has ended, even if its caller has gone.
         let _permit = permit;
         redact_result(&redactor, result)
     };

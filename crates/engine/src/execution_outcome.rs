@@ -97,9 +97,9 @@ pub(crate) fn classify_exit(
             .hint("run fewer processes at once; a server with a cgroup measures them together"),
         ),
         ExitCause::Stopped => {
-            let fault = Error::new(ErrorCode::Cancelled, "the execution was interrupted");
-            let fault = with_traceback(fault, ending.interrupt_outcome.as_ref());
-            end(record, ExecutionStatus::Cancelled, EXIT_INTERRUPTED, fault);
+            let failure = Error::new(ErrorCode::Cancelled, "the execution was interrupted");
+            let failure = with_traceback(failure, ending.interrupt_outcome.as_ref());
+            end(record, ExecutionStatus::Cancelled, EXIT_INTERRUPTED, failure);
         }
         ExitCause::NotStarted => fail(
             record,
@@ -133,12 +133,12 @@ fn exception_outcome(
     ending: &ExitReport,
     entry: &EntryPoint,
 ) {
-    let mut fault = exception_error(error, ending, &record.environment, entry);
-    if fault.code == ErrorCode::MemoryExceeded && fault.message.is_empty() {
-        fault.message = memory_message(&record.limits);
+    let mut failure = exception_error(error, ending, &record.environment, entry);
+    if failure.code == ErrorCode::MemoryExceeded && failure.message.is_empty() {
+        failure.message = memory_message(&record.limits);
     }
-    let exit = if fault.code == ErrorCode::MemoryExceeded { EXIT_MEMORY } else { EXIT_EXCEPTION };
-    fail(record, exit, fault)
+    let exit = if failure.code == ErrorCode::MemoryExceeded { EXIT_MEMORY } else { EXIT_EXCEPTION };
+    fail(record, exit, failure)
 }
 
 fn cell_outcome(record: &mut Execution, answer: &RunnerOutcome, returned: Option<ReturnedValue>) {
@@ -160,7 +160,7 @@ fn call_outcome(
     if let Some(ReturnedValue { value, .. }) = returned {
         return match call.check_output(&value) {
             Ok(()) => succeed(record, Some(value)),
-            Err(fault) => fail(record, EXIT_EXCEPTION, fault),
+            Err(failure) => fail(record, EXIT_EXCEPTION, failure),
         };
     }
     match answer {
@@ -171,28 +171,28 @@ fn call_outcome(
             fail(record, EXIT_EXCEPTION, call.missing_function_error())
         }
         RunnerOutcome::Exited(code) => {
-            let fault = exit_error(*code).hint("return a value instead of calling sys.exit");
-            fail(record, i32::from(*code).max(EXIT_EXCEPTION), fault)
+            let failure = exit_error(*code).hint("return a value instead of calling sys.exit");
+            fail(record, i32::from(*code).max(EXIT_EXCEPTION), failure)
         }
         RunnerOutcome::NoValue | RunnerOutcome::Value(_) | RunnerOutcome::Raised(_) => {
-            let fault =
+            let failure =
                 Error::new(ErrorCode::SandboxCrashed, "the runner did not return the value");
-            fail(record, EXIT_EXCEPTION, fault)
+            fail(record, EXIT_EXCEPTION, failure)
         }
     }
 }
 
 fn exit_error(code: u8) -> Error {
     let message = format!("the code exited with exit code {code}");
-    let mut fault = Error::new(ErrorCode::Python("SystemExit".into()), message);
-    fault.exception = Some("SystemExit".into());
-    fault
+    let mut failure = Error::new(ErrorCode::Python("SystemExit".into()), message);
+    failure.exception = Some("SystemExit".into());
+    failure
 }
 
 /// The warning for a value that could not be encoded, where that is no failure of the run.
 pub(crate) fn value_warning(error: &ValueEncodingError) -> Warning {
-    let fault = not_json_error(error);
-    Warning { code: fault.code.to_string(), message: fault.message }
+    let failure = not_json_error(error);
+    Warning { code: failure.code.to_string(), message: failure.message }
 }
 
 fn not_json_error(error: &ValueEncodingError) -> Error {
@@ -203,10 +203,10 @@ fn not_json_error(error: &ValueEncodingError) -> Error {
         "$" => format!("the returned value is not JSON: {}", error.problem),
         path => format!("the returned value is not JSON at {path}: {}", error.problem),
     };
-    let fault = Error::new(ErrorCode::ValueNotJson, message);
+    let failure = Error::new(ErrorCode::ValueNotJson, message);
     match &error.fix {
-        Some(fix) => fault.hint(fix.clone()),
-        None => fault,
+        Some(fix) => failure.hint(fix.clone()),
+        None => failure,
     }
 }
 
@@ -221,12 +221,12 @@ fn exception_error(
     environment: &str,
     entry: &EntryPoint,
 ) -> Error {
-    let mut fault = Error::new(error_code_of(error, ending), error.message.clone());
-    fault.exception = Some(error.exception.clone());
-    fault.traceback = Some(error.traceback.clone());
-    fault.assertion = error.assertion.clone();
-    fault.hint = hint(&fault, error, environment, entry);
-    fault
+    let mut failure = Error::new(error_code_of(error, ending), error.message.clone());
+    failure.exception = Some(error.exception.clone());
+    failure.traceback = Some(error.traceback.clone());
+    failure.assertion = error.assertion.clone();
+    failure.hint = hint(&failure, error, environment, entry);
+    failure
 }
 
 fn error_code_of(error: &PythonException, ending: &ExitReport) -> ErrorCode {
@@ -255,7 +255,7 @@ fn error_code_of(error: &PythonException, ending: &ExitReport) -> ErrorCode {
 }
 
 fn hint(
-    fault: &Error,
+    failure: &Error,
     error: &PythonException,
     environment: &str,
     entry: &EntryPoint,
@@ -263,7 +263,7 @@ fn hint(
     if error.denied.is_some() && error.hint.is_some() {
         return error.hint.clone();
     }
-    let text = match (&fault.code, error.exception.as_str()) {
+    let text = match (&failure.code, error.exception.as_str()) {
         (ErrorCode::PackageDenied, _) => return Some(no_install_hint(environment)),
         (ErrorCode::CodeSyntax, _) if asks_for_pip(&error.traceback) => {
             "this is a shell command, not Python: use %pip install NAME in a cell, or \
@@ -341,17 +341,17 @@ fn timeout_outcome(
     } else {
         "it did not react to an interrupt and was killed"
     };
-    let fault = Error::new(ErrorCode::TimeExceeded, message)
+    let failure = Error::new(ErrorCode::TimeExceeded, message)
         .hint(format!("{became}; {}", time_hint(entry)));
-    let fault = with_traceback(fault, ending.interrupt_outcome.as_ref());
-    end(record, ExecutionStatus::TimedOut, EXIT_TIME, fault);
+    let failure = with_traceback(failure, ending.interrupt_outcome.as_ref());
+    end(record, ExecutionStatus::TimedOut, EXIT_TIME, failure);
 }
 
-fn with_traceback(mut fault: Error, last_words: Option<&RunnerOutcome>) -> Error {
-    if let Some(RunnerOutcome::Raised(error)) = last_words {
-        fault.traceback = Some(error.traceback.clone());
+fn with_traceback(mut failure: Error, interrupt_outcome: Option<&RunnerOutcome>) -> Error {
+    if let Some(RunnerOutcome::Raised(error)) = interrupt_outcome {
+        failure.traceback = Some(error.traceback.clone());
     }
-    fault
+    failure
 }
 
 fn death_outcome(
@@ -365,9 +365,9 @@ fn death_outcome(
         if ending.oom_kills > 0 {
             return fail(record, EXIT_MEMORY, memory_error(limits, entry));
         }
-        let fault =
+        let failure =
             Error::new(ErrorCode::SandboxCrashed, "the interpreter exited for an unknown reason");
-        return fail(record, EXIT_SANDBOX, fault);
+        return fail(record, EXIT_SANDBOX, failure);
     };
     // The layout of a wait status: the signal in the low seven bits, else the code above them.
     let (signal, code) = (status & 0x7f, (status >> 8) & 0xff);
@@ -395,8 +395,8 @@ fn death_outcome(
         (signal, _) => {
             let (name, hint) = describe_signal(signal);
             let message = format!("the interpreter was killed by signal {signal} ({name})");
-            let fault = Error::new(ErrorCode::SandboxCrashed, message).hint(hint);
-            fail(record, SIGNAL_EXIT_BASE + signal, fault);
+            let failure = Error::new(ErrorCode::SandboxCrashed, message).hint(hint);
+            fail(record, SIGNAL_EXIT_BASE + signal, failure);
         }
     }
 }
@@ -472,13 +472,15 @@ fn describe_signal(signal: i32) -> (&'static str, &'static str) {
 
 /// Why a sandbox could not be spawned, and what to do about it.
 pub(crate) fn spawn_error(error: &SpawnError) -> Error {
-    let fault =
+    let failure =
         Error::new(ErrorCode::SandboxUnreachable, format!("cannot start a sandbox: {error}"));
     match error {
-        SpawnError::Isolation(_) | SpawnError::Warden(_) => fault.hint(
+        SpawnError::Isolation(_) | SpawnError::Warden(_) => failure.hint(
             "run `belljar doctor`: it prints which isolation layer is missing and how to fix it",
         ),
-        SpawnError::Zygote(_) => fault.hint("run `belljar doctor`: it checks each part separately"),
+        SpawnError::Zygote(_) => {
+            failure.hint("run `belljar doctor`: it checks each part separately")
+        }
         SpawnError::ZygoteGone
         | SpawnError::WardenGone
         | SpawnError::Timeout
@@ -486,7 +488,7 @@ pub(crate) fn spawn_error(error: &SpawnError) -> Error {
         | SpawnError::EndedBeforeReady
         | SpawnError::Io(_)
         | SpawnError::NoSlot => {
-            fault.hint("try again; if the error persists, run `belljar doctor`").retryable()
+            failure.hint("try again; if the error persists, run `belljar doctor`").retryable()
         }
     }
 }

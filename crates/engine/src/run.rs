@@ -83,11 +83,11 @@ impl Engine {
         self.capacity.check_open()?;
         let running = self.executions.start();
         let redactor = redactor_for(&command).await?;
-        let (caps, asked) = (command.caps.unwrap_or(self.config.caps), command.limits());
+        let (caps, requested) = (command.caps.unwrap_or(self.config.caps), command.limits());
         let (limits, sandbox_id, target) = match command.session {
             None => {
                 self.environment_cache.find(&self.config, &command.environment)?;
-                let limits = limits::resolve_for_sandbox(&caps, &asked)?;
+                let limits = limits::resolve_for_sandbox(&caps, &requested)?;
                 let permit = self.wait_for_capacity(&command).await?;
                 let grants = self.reserve_grants(take(&mut command.grants))?;
                 let target = ExecutionTarget::Fresh(grants, permit);
@@ -98,7 +98,7 @@ impl Engine {
                     return Err(session_grants_error(id));
                 }
                 let session = self.session(id)?;
-                let limits = limits::resolve_for_session(&caps, &session, &asked)?;
+                let limits = limits::resolve_for_session(&caps, &session, &requested)?;
                 (limits, id, ExecutionTarget::Session(session.lease_session(command.stop.clone())?))
             }
         };

@@ -134,9 +134,9 @@ mod tests {
         const VALUE: &str = "sk-0123456789abcdef";
         let lengths = |text: &str, size: usize| -> Vec<usize> {
             let parts: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
-            let told = pieces(&[VALUE], &parts);
-            assert_eq!(told.concat(), text);
-            told.iter().map(String::len).collect()
+            let masked = pieces(&[VALUE], &parts);
+            assert_eq!(masked.concat(), text);
+            masked.iter().map(String::len).collect()
         };
         for known in 0..VALUE.len() {
             for before in ["note ", "note\n"] {
@@ -162,9 +162,9 @@ mod tests {
                     let before = &filler.repeat(far)[..far];
                     for value in [values[0], values[25]] {
                         let masked = "*".repeat(value.len());
-                        let told = passed(&values, &format!("{before}{value}{before}"));
+                        let masked = passed(&values, &format!("{before}{value}{before}"));
                         let right = format!("{before}{masked}{before}");
-                        assert!(told == right, "{value} after {far} of {filler:?}");
+                        assert!(masked == right, "{value} after {far} of {filler:?}");
                     }
                 }
             }
@@ -177,12 +177,12 @@ mod tests {
             let text = value.repeat(64);
             let mut redactor = masking_stream(&[&value]);
             let began = std::time::Instant::now();
-            let mut told = Vec::new();
+            let mut masked = Vec::new();
             for byte in text.as_bytes() {
-                told.extend(redactor.mask_chunk(Bytes::copy_from_slice(&[*byte])).concat());
+                masked.extend(redactor.mask_chunk(Bytes::copy_from_slice(&[*byte])).concat());
             }
-            told.extend(redactor.finish());
-            assert!(told.iter().all(|byte| *byte == MASK_BYTE) && told.len() == text.len());
+            masked.extend(redactor.finish());
+            assert!(masked.iter().all(|byte| *byte == MASK_BYTE) && masked.len() == text.len());
             // Half a million bytes. This took minutes when each byte was compared with all held
             // ones.
             assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
@@ -194,9 +194,9 @@ mod tests {
         let value = "k+y/with=odd~<by-tes>\u{e4}";
         for before in ["", "a", "ab", "abc"] {
             let base64 = STANDARD_NO_PAD.encode(format!("{before}{value}{before}"));
-            let told = passed(&[value], &base64);
+            let masked = passed(&[value], &base64);
             // The rest are characters that the value shares with its neighbours.
-            assert!(told.matches('*').count() >= value.len() * 8 / 6 - 2, "{told}");
+            assert!(masked.matches('*').count() >= value.len() * 8 / 6 - 2, "{masked}");
         }
         for encoding in [
             value,
@@ -218,14 +218,14 @@ mod tests {
 
     #[test]
     fn a_secret_of_ones_own_does_not_uncover_the_rest_of_another() {
-        let told = passed(&["Bearer s", "sk-0123456789"], "Bearer sk-0123456789.");
-        assert_eq!(told, "********************.");
+        let masked = passed(&["Bearer s", "sk-0123456789"], "Bearer sk-0123456789.");
+        assert_eq!(masked, "********************.");
     }
 
     #[test]
     fn a_value_that_could_be_guessed_whole_is_left_and_holds_nothing_up() {
-        let told = pieces(&["1234567"], &[b"is 1234567", b"!"]);
-        assert_eq!(told, ["is 1234567", "!", ""]);
+        let masked = pieces(&["1234567"], &[b"is 1234567", b"!"]);
+        assert_eq!(masked, ["is 1234567", "!", ""]);
     }
 
     proptest! {

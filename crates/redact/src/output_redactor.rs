@@ -70,18 +70,18 @@ impl OutputRedactor {
 
     /// A redactor for the values of both.
     pub async fn merge(&self, other: &Self) -> Result<Self, Error> {
-        let (Some(ours), Some(theirs)) = (&self.0, &other.0) else {
+        let (Some(own), Some(others)) = (&self.0, &other.0) else {
             return Ok(if self.0.is_some() { self.clone() } else { other.clone() });
         };
         let lacks = |has: &SecretEncodings, value: &SecretText| !has.contains_value(value);
-        if !theirs.secrets().any(|(_, value)| lacks(ours, value)) {
+        if !others.secrets().any(|(_, value)| lacks(own, value)) {
             return Ok(self.clone());
         }
-        if !ours.secrets().any(|(_, value)| lacks(theirs, value)) {
+        if !own.secrets().any(|(_, value)| lacks(others, value)) {
             return Ok(other.clone());
         }
-        let added = theirs.secrets().filter(|(_, value)| lacks(ours, value));
-        let both = ours.secrets().chain(added);
+        let added = others.secrets().filter(|(_, value)| lacks(own, value));
+        let both = own.secrets().chain(added);
         Self::build(both.map(|(name, value)| (name.to_owned(), value.clone())).collect()).await
     }
 
@@ -146,13 +146,13 @@ impl OutputRedactor {
     }
 
     /// An error may quote what a remote host made of a value.
-    fn redact_error(&self, fault: Error) -> Error {
+    fn redact_error(&self, error: Error) -> Error {
         let text = |text: String| self.redact_text(&text).into_owned();
-        let code = match fault.code {
+        let code = match error.code {
             ErrorCode::Python(exception) => ErrorCode::Python(text(exception)),
             code => code,
         };
-        let assertion = fault.assertion.map(|mut assertion| {
+        let assertion = error.assertion.map(|mut assertion| {
             assertion.source = text(assertion.source);
             let values = assertion.values.into_iter();
             assertion.values = values.map(|(part, value)| (text(part), text(value))).collect();
@@ -160,12 +160,12 @@ impl OutputRedactor {
         });
         Error {
             code,
-            exception: fault.exception.map(text),
-            message: text(fault.message),
-            traceback: fault.traceback.map(text),
+            exception: error.exception.map(text),
+            message: text(error.message),
+            traceback: error.traceback.map(text),
             assertion,
-            hint: fault.hint.map(text),
-            retryable: fault.retryable,
+            hint: error.hint.map(text),
+            retryable: error.retryable,
         }
     }
 }
@@ -300,11 +300,11 @@ mod tests {
             allowed: false,
             reason: Some(format!("{host}:443 is not opened by Any")),
         };
-        let spellings = ["canary-4f7a-zz", "CANARY-4F7A-ZZ", "Canary-4F7A-Zz"];
+        let encodings = ["canary-4f7a-zz", "CANARY-4F7A-ZZ", "Canary-4F7A-Zz"];
         let hexadecimal = "43616E6172792d344637412D5a7a";
         let base64 = "q2fuyxj5ltrgn0etwno";
-        for spelling in spellings.into_iter().chain([hexadecimal, base64]) {
-            let mut attempts = [attempt(&format!("{spelling}.Example.com"))];
+        for encoding in encodings.into_iter().chain([hexadecimal, base64]) {
+            let mut attempts = [attempt(&format!("{encoding}.Example.com"))];
             redactor.redact_attempts(&mut attempts);
             assert!(attempts[0].host.starts_with("[redacted:TOKEN]"), "{attempts:?}");
             assert!(attempts[0].host.ends_with(".Example.com"), "{attempts:?}");
@@ -385,9 +385,9 @@ mod tests {
     fn t107_more_values_than_a_sandbox_may_have_are_refused() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let refused = |secrets: Vec<(String, String)>| {
-            let fault = runtime.block_on(OutputRedactor::prepare(secrets)).unwrap_err();
-            assert_eq!(fault.code, ErrorCode::QuotaExceeded);
-            fault.message
+            let error = runtime.block_on(OutputRedactor::prepare(secrets)).unwrap_err();
+            assert_eq!(error.code, ErrorCode::QuotaExceeded);
+            error.message
         };
         let many = |count: usize, bytes: usize| -> Vec<(String, String)> {
             let value = |it| format!("{}{it:04}", "v".repeat(bytes - 4));

@@ -59,12 +59,12 @@ async fn execute_code(
     claim: ClaimedKey,
     Json(request): Json<CodeRequest>,
 ) -> Result<Response, Problem> {
-    let manner = submit_options(&caller, claim, wanted);
-    let attached = app.agents.code_execution(&caller, request, manner).await?;
+    let options = submit_options(&caller, claim, wanted);
+    let handle = app.agents.code_execution(&caller, request, options).await?;
     Ok(match wanted {
-        ResponseMode::Record => Json(code_result_of(attached.wait().await?)?).into_response(),
-        ResponseMode::Stream => with_location(attached.id(), sse::event_stream(attached.events())),
-        ResponseMode::Async => accepted_response(&attached.detach()),
+        ResponseMode::Record => Json(code_result_of(handle.wait().await?)?).into_response(),
+        ResponseMode::Stream => with_location(handle.id(), sse::event_stream(handle.events())),
+        ResponseMode::Async => accepted_response(&handle.detach()),
     })
 }
 
@@ -137,15 +137,15 @@ async fn run_agent(
     claim: ClaimedKey,
     Json(request): Json<ChatRequest>,
 ) -> Result<Response, Problem> {
-    let manner = submit_options(&caller, claim, wanted);
-    let attached = app.agents.run_agent(&caller, id, request, manner).await?;
+    let options = submit_options(&caller, claim, wanted);
+    let handle = app.agents.run_agent(&caller, id, request, options).await?;
     Ok(match wanted {
         ResponseMode::Record => {
-            let ended = attached.wait().await?;
+            let ended = handle.wait().await?;
             Json(app.agents.chat_result(&caller, ended).await?).into_response()
         }
-        ResponseMode::Stream => with_location(attached.id(), sse::event_stream(attached.events())),
-        ResponseMode::Async => accepted_response(&attached.detach()),
+        ResponseMode::Stream => with_location(handle.id(), sse::event_stream(handle.events())),
+        ResponseMode::Async => accepted_response(&handle.detach()),
     })
 }
 
@@ -195,11 +195,11 @@ async fn trace(
     Path(id): Path<ExecutionId>,
     Query(query): Query<TraceQuery>,
 ) -> Result<Response, Problem> {
-    let story = match query.format {
+    let trace = match query.format {
         TraceFormat::Json => {
             return Ok(Json(app.agents.trace(&caller, id).await?).into_response());
         }
         _ => app.agents.run_details(&caller, id).await?,
     };
-    Ok(render_run(&story, query.format))
+    Ok(render_run(&trace, query.format))
 }

@@ -623,10 +623,10 @@ mod tests {
         };
         let usual = &parse_specification(&tool("")).unwrap().embedded[0];
         assert_eq!((usual.approval_action, &usual.environment), (ApprovalAction::Review, &None));
-        let said = "    approval_action: allow\n    environment: bare\n";
-        let said = &parse_specification(&tool(said)).unwrap().embedded[0];
-        assert_eq!(said.approval_action, ApprovalAction::Allow);
-        assert_eq!(said.environment.as_deref(), Some("bare"));
+        let fields = "    approval_action: allow\n    environment: bare\n";
+        let embedded = &parse_specification(&tool(fields)).unwrap().embedded[0];
+        assert_eq!(embedded.approval_action, ApprovalAction::Allow);
+        assert_eq!(embedded.environment.as_deref(), Some("bare"));
         for wrong in ["    approval_action: maybe\n", "    environment: 7\n", "    colour: red\n"] {
             assert!(parse_specification(&tool(wrong)).is_err(), "{wrong}");
         }

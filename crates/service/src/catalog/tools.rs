@@ -256,8 +256,8 @@ impl Service {
             // Who changes what is only said about it has not written its code.
             let author = match change.changes_code() {
                 true => {
-                    let whose = (before.owner, before.author);
-                    self.author_of_change(caller, ObjectRef::Tool(id), whose)?
+                    let owner_and_author = (before.owner, before.author);
+                    self.author_of_change(caller, ObjectRef::Tool(id), owner_and_author)?
                 }
                 false => before.author,
             };

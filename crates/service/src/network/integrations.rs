@@ -499,14 +499,15 @@ mod tests {
                 created_at: now,
             })?;
             tx.insert_principal(workspace, &ann)?;
-            let way = Integration { name: "way".to_owned(), ..internet_integration(ann.id, now) };
-            tx.insert_integration(workspace, &way)?;
+            let integration =
+                Integration { name: "way".to_owned(), ..internet_integration(ann.id, now) };
+            tx.insert_integration(workspace, &integration)?;
             let token = secret("TOKEN", SecretScope::Workspace, ann.id);
             tx.insert_secret(workspace, &token)?;
             tx.insert_secret(workspace, &secret("MINE", SecretScope::Caller, ann.id))?;
             let with = |secrets: &[&str]| Integration {
                 allowed_secrets: AllowedSecrets::Named(names(secrets)),
-                ..way.clone()
+                ..integration.clone()
             };
             let is_gone = |secrets: &[&str]| -> Result<bool, DatabaseError> {
                 Ok(missing_rule(tx, workspace, &with(secrets))?.is_some())
@@ -518,7 +519,7 @@ mod tests {
                 missing_integration_error(tx, workspace, &names(&["way", "other"]))?.is_some(),
             ];
             tx.delete_secret(workspace, token.id)?;
-            tx.delete_integration(workspace, way.id)?;
+            tx.delete_integration(workspace, integration.id)?;
             let after: Vec<bool> = vec![
                 is_gone(&["TOKEN"])?,
                 missing_integration_error(tx, workspace, &names(&["way"]))?.is_some(),

@@ -97,11 +97,11 @@ impl Service {
         };
         let command = self.attach_grants(command, workspace, requester, run_as, needs).await?;
         let admitted = self.engine.admit(command).await;
-        let mut admitted = admitted.map_err(|fault| admission_error(fault, &limits, &caps))?;
+        let mut admitted = admitted.map_err(|failure| admission_error(failure, &limits, &caps))?;
         if let InputFiles::Stored(stored) = inputs {
             // No other run can change the files from now on: the session is leased to this run.
-            if let Some(asked) = &stored.working_directory
-                && admitted.directory_digest().await?.as_ref() != Some(asked)
+            if let Some(expected) = &stored.working_directory
+                && admitted.directory_digest().await?.as_ref() != Some(expected)
             {
                 return Err(directory_changed_error());
             }
@@ -195,9 +195,9 @@ impl Service {
 }
 
 /// The engine's refusal, with the field of the request if it is about a limit.
-fn admission_error(fault: Error, limits: &LimitsRequest, caps: &OperatorCaps) -> RequestError {
+fn admission_error(failure: Error, limits: &LimitsRequest, caps: &OperatorCaps) -> RequestError {
     match limits.resolve(caps) {
-        Err(error) if fault.code == ErrorCode::ArgsInvalid => error.into(),
-        _ => fault.into(),
+        Err(error) if failure.code == ErrorCode::ArgsInvalid => error.into(),
+        _ => failure.into(),
     }
 }

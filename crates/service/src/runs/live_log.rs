@@ -260,12 +260,12 @@ mod tests {
         live.push(wrote("b"));
         let there = Arc::clone(&live);
         let late = tokio::spawn(async move {
-            let (mut heard, mut number) = (Vec::new(), 1);
+            let (mut received, mut number) = (Vec::new(), 1);
             while let NextEvent::Event(event) = there.next_event(number).await {
                 number += 1;
-                heard.push((number, Event::clone(&event)));
+                received.push((number, Event::clone(&event)));
             }
-            heard
+            received
         });
         tokio::task::yield_now().await;
         live.push(Event::End { status: ExecutionStatus::Succeeded });

@@ -231,11 +231,11 @@ mod tests {
         ];
         let mut log = FunctionLog::new(DateTime::UNIX_EPOCH);
         pieces.iter().for_each(|event| log.push(event));
-        let told = log.lines.into_iter();
-        let told = told.map(|it| (it.time.timestamp_millis(), it.stream, it.message));
+        let lines = log.lines.into_iter();
+        let lines = lines.map(|it| (it.time.timestamp_millis(), it.stream, it.message));
         let (out, err) = (OutputStream::Stdout, OutputStream::Stderr);
         let expected = [(1, out, "ab"), (2, err, "x"), (2, err, "yz"), (3, out, ""), (3, out, "c")];
         let expected = expected.map(|(t, stream, text)| (t, stream, text.to_owned()));
-        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!(lines.collect::<Vec<_>>(), expected);
     }
 }

@@ -228,8 +228,8 @@ impl Service {
         request: DecisionRequest,
     ) -> Result<Approval, RequestError> {
         let workspace = caller.workspace;
-        let matter = match self.unchanged_subject(workspace, &approval, seal).await {
-            Ok(matter) => matter,
+        let subject = match self.unchanged_subject(workspace, &approval, seal).await {
+            Ok(subject) => subject,
             Err(refused) => {
                 if refused.error.code == ErrorCode::ApprovalInvalid {
                     self.void_approval(workspace, &approval, &refused).await?;
@@ -237,13 +237,13 @@ impl Service {
                 return Err(refused);
             }
         };
-        let bound = matter.bound_call(workspace, approval.requester);
-        let once = matter.bound_execution(approval.execution_id, approval.expires_at);
+        let bound = subject.bound_call(workspace, approval.requester);
+        let once = subject.bound_execution(approval.execution_id, approval.expires_at);
         let now = self.now();
-        let scope = request.scope.unwrap_or(matter.run.default_scope);
+        let scope = request.scope.unwrap_or(subject.run.default_scope);
         let remembered = match scope {
             ApprovalScope::Once => None,
-            scope => Some(self.remembered_approval(&matter, &bound, scope, (approval.id, now))?),
+            scope => Some(self.remembered_approval(&subject, &bound, scope, (approval.id, now))?),
         };
         let decided = Decided {
             state: ApprovalState::Allowed,
@@ -271,17 +271,17 @@ impl Service {
         seal: MacTag,
     ) -> Result<ApprovalSubject, RequestError> {
         self.check_requester(workspace, approval)?;
-        let (matter, _) = self.approval_subject(workspace, approval).await?;
-        let bound = matter.bound_call(workspace, approval.requester);
-        let once = matter.bound_execution(approval.execution_id, approval.expires_at);
+        let (subject, _) = self.approval_subject(workspace, approval).await?;
+        let bound = subject.bound_call(workspace, approval.requester);
+        let once = subject.bound_execution(approval.execution_id, approval.expires_at);
         if !macs_equal(
             &seal,
             &mac_for_execution(&self.approval_key, ApprovalStage::Requested, &bound, &once),
         ) {
             return Err(subject_changed_error());
         }
-        self.check_working_directory(&matter).await?;
-        Ok(matter)
+        self.check_working_directory(&subject).await?;
+        Ok(subject)
     }
 
     /// Voids an approval whose subject has changed, and ends its call.
@@ -291,13 +291,13 @@ impl Service {
         approval: &Approval,
         why: &RequestError,
     ) -> Result<(), RequestError> {
-        let (id, fault) = (approval.id, (*why.error).clone());
+        let (id, error) = (approval.id, (*why.error).clone());
         let written = move |tx: &Tx<'_>| {
-            let reason = fault.message.clone();
+            let reason = error.message.clone();
             let Some(void) = tx.void_approval(workspace, id, Utc::now(), reason)? else {
                 return Ok(None);
             };
-            let ended = UnstartedOutcome::failed(fault).write(tx, workspace, void.execution_id)?;
+            let ended = UnstartedOutcome::failed(error).write(tx, workspace, void.execution_id)?;
             Ok(Some((void, ended)))
         };
         if let Some((void, ended)) = self.db.write(written).await? {
@@ -333,13 +333,13 @@ impl Service {
 
     fn remembered_approval(
         &self,
-        matter: &ApprovalSubject,
+        subject: &ApprovalSubject,
         bound: &BoundCall<'_>,
         scope: ApprovalScope,
         (approval_id, now): (ApprovalId, DateTime<Utc>),
     ) -> Result<RememberedApproval, RequestError> {
-        let is_sent = matter.run.target.is_submitted_code();
-        if is_sent && scope == ApprovalScope::Always && !matter.files.is_empty() {
+        let is_sent = subject.run.target.is_submitted_code();
+        if is_sent && scope == ApprovalScope::Always && !subject.files.is_empty() {
             return Err(invalid_field("/scope", "`always` requires code without input files"));
         }
         let none = if scope == ApprovalScope::Always {
@@ -348,7 +348,7 @@ impl Service {
         } else {
             "the call has no session"
         };
-        let seal = mac_for_remembered(&self.approval_key, bound, matter.coverage(), scope)
+        let seal = mac_for_remembered(&self.approval_key, bound, subject.coverage(), scope)
             .ok_or_else(|| invalid_field("/scope", none))?;
         Ok(RememberedApproval {
             id: Uuid::now_v7(),
@@ -538,8 +538,8 @@ impl Service {
         approval: &Approval,
     ) -> Result<Option<KeyId>, RequestError> {
         let key = self.db.read(|rows| rows.requesting_key(workspace, approval.id))?;
-        let asker = Requester { workspace, principal: approval.requester, key };
-        if self.is_requester_revoked(asker) { Err(requester_revoked_error()) } else { Ok(key) }
+        let requester = Requester { workspace, principal: approval.requester, key };
+        if self.is_requester_revoked(requester) { Err(requester_revoked_error()) } else { Ok(key) }
     }
 }
 

@@ -81,7 +81,7 @@ impl Service {
         &self,
         caller: &Caller,
         execution_id: ExecutionId,
-        matter: &ApprovalSubject,
+        subject: &ApprovalSubject,
         entry: &EntryPoint,
         now: DateTime<Utc>,
     ) -> Approval {
@@ -91,18 +91,18 @@ impl Service {
             state: ApprovalState::Pending,
             execution_id,
             requester: caller.id(),
-            run_as: matter.run.run_as,
-            tool_id: matter.run.target.id(),
-            tool_name: matter.run.target.name().to_owned(),
-            agent_id: matter.run.agent,
-            sandbox_id: matter.run.session,
+            run_as: subject.run.run_as,
+            tool_id: subject.run.target.id(),
+            tool_name: subject.run.target.name().to_owned(),
+            agent_id: subject.run.agent,
+            sandbox_id: subject.run.session,
             code: entry.code().to_owned(),
-            arguments: matter.run.target.displayed_arguments(),
-            files: matter.files.clone(),
-            environment: matter.run.target.environment().to_owned(),
-            network: matter.access.integrations.clone(),
-            secrets: matter.access.secrets.clone(),
-            working_directory: matter.inputs.working_directory.clone(),
+            arguments: subject.run.target.displayed_arguments(),
+            files: subject.files.clone(),
+            environment: subject.run.target.environment().to_owned(),
+            network: subject.access.integrations.clone(),
+            secrets: subject.access.secrets.clone(),
+            working_directory: subject.inputs.working_directory.clone(),
             created_at: now,
             // As precise as the MAC is.
             expires_at: truncate_to_micros(
@@ -111,7 +111,7 @@ impl Service {
             decided_by: None,
             decided_at: None,
             reason: None,
-            scope: matter.run.default_scope,
+            scope: subject.run.default_scope,
         }
     }
 
@@ -129,9 +129,9 @@ impl Service {
         let claim = claim.map(|key| IdempotencyKey { workspace, principal: caller.id(), key });
         let (record, approval) = (Arc::clone(record), approval.clone());
         let most = self.config.workspace_bytes_max;
-        let (asker, clock) = (caller.requester(), self.config.clock.clone());
+        let (requester, clock) = (caller.requester(), self.config.clock.clone());
         let written = move |tx: &Tx<'_>| {
-            if is_revoked(tx, asker, clock.now())? {
+            if is_revoked(tx, requester, clock.now())? {
                 return Ok(Err(credential_revoked_error()));
             }
             if tx.count_pending_approvals(workspace, approval.requester)? >= PENDING_APPROVALS_MAX {
@@ -139,7 +139,7 @@ impl Service {
             }
             tx.insert_waiting_execution(workspace, &record, &plan)?;
             let beside = (plan.len() + record.code.len()) as u64;
-            let (approval, seal, key) = (&approval, &seal, asker.key);
+            let (approval, seal, key) = (&approval, &seal, requester.key);
             tx.insert_approval(
                 workspace,
                 &NewApproval { approval, mac: seal, key, extra_bytes: beside },

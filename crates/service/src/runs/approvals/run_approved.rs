@@ -51,8 +51,8 @@ impl Service {
         let (approval, subject, requester) = self.approved_subject(workspace, id).await?;
         let key = self.check_requester(workspace, &approval)?;
         // So that the call is stopped when the requester loses the right to make it.
-        let asker = Requester { workspace, principal: approval.requester, key };
-        self.register_execution(approval.execution_id).set_requester(asker);
+        let requester = Requester { workspace, principal: approval.requester, key };
+        self.register_execution(approval.execution_id).set_requester(requester);
         let ApprovalSubject { run, inputs, parent, .. } = subject;
         let options = SubmitOptions { parent, ..SubmitOptions::default() };
         let context = RunContext {
@@ -80,17 +80,17 @@ impl Service {
             return Err(not_pending_error(&Approval { state: ApprovalState::Expired, ..approval }));
         }
         self.check_requester(workspace, &approval)?;
-        let (matter, requester) = self.approval_subject(workspace, &approval).await?;
+        let (subject, requester) = self.approval_subject(workspace, &approval).await?;
         let by = approval.decided_by.ok_or_else(subject_changed_error)?;
-        let bound = matter.bound_call(workspace, approval.requester);
-        let once = matter.bound_execution(approval.execution_id, approval.expires_at);
+        let bound = subject.bound_call(workspace, approval.requester);
+        let once = subject.bound_execution(approval.execution_id, approval.expires_at);
         if !macs_equal(
             &seal,
             &mac_for_execution(&self.approval_key, ApprovalStage::AllowedBy(by), &bound, &once),
         ) {
             return Err(subject_changed_error());
         }
-        Ok((approval, matter, requester))
+        Ok((approval, subject, requester))
     }
 
     /// Repeats the write until the failure of the call is recorded.
@@ -99,11 +99,11 @@ impl Service {
         workspace: WorkspaceId,
         id: ApprovalId,
         execution: ExecutionId,
-        fault: Error,
+        error: Error,
     ) {
         let ended = loop {
-            let ending = UnstartedOutcome::failed(fault.clone());
-            let void = (fault.code == ErrorCode::ApprovalInvalid).then(|| fault.message.clone());
+            let ending = UnstartedOutcome::failed(error.clone());
+            let void = (error.code == ErrorCode::ApprovalInvalid).then(|| error.message.clone());
             let written = move |tx: &Tx<'_>| {
                 if let Some(reason) = void {
                     tx.void_approval(workspace, id, Utc::now(), reason)?;
@@ -165,8 +165,8 @@ impl Service {
     }
 }
 
-fn retry_delay(fault: &Error) -> Duration {
-    match fault.code {
+fn retry_delay(error: &Error) -> Duration {
+    match error.code {
         ErrorCode::DatabaseUnavailable => DATABASE_RETRY,
         _ => CAPACITY_RETRY,
     }
