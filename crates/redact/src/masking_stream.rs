@@ -162,9 +162,9 @@ mod tests {
                     let before = &filler.repeat(far)[..far];
                     for value in [values[0], values[25]] {
                         let masked = "*".repeat(value.len());
-                        let masked = passed(&values, &format!("{before}{value}{before}"));
-                        let right = format!("{before}{masked}{before}");
-                        assert!(masked == right, "{value} after {far} of {filler:?}");
+                        let output = passed(&values, &format!("{before}{value}{before}"));
+                        let expected = format!("{before}{masked}{before}");
+                        assert!(output == expected, "{value} after {far} of {filler:?}");
                     }
                 }
             }

@@ -291,10 +291,10 @@ impl Service {
         approval: &Approval,
         why: &RequestError,
     ) -> Result<(), RequestError> {
-        let (id, error) = (approval.id, (*why.error).clone());
+        let (id, error, now) = (approval.id, (*why.error).clone(), self.now());
         let written = move |tx: &Tx<'_>| {
             let reason = error.message.clone();
-            let Some(void) = tx.void_approval(workspace, id, Utc::now(), reason)? else {
+            let Some(void) = tx.void_approval(workspace, id, now, reason)? else {
                 return Ok(None);
             };
             let ended = UnstartedOutcome::failed(error).write(tx, workspace, void.execution_id)?;

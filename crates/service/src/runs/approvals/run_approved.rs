@@ -8,7 +8,6 @@ use crate::origins::Requester;
 use crate::runs::executions::{RunContext, SubmitOptions};
 use crate::runs::launch::InputFiles;
 use crate::service::Service;
-use chrono::Utc;
 use db::{AwaitedApproval, DatabaseError, Tx};
 use policy::{ApprovalStage, mac_for_execution, macs_equal};
 use std::sync::Arc;
@@ -51,8 +50,8 @@ impl Service {
         let (approval, subject, requester) = self.approved_subject(workspace, id).await?;
         let key = self.check_requester(workspace, &approval)?;
         // So that the call is stopped when the requester loses the right to make it.
-        let requester = Requester { workspace, principal: approval.requester, key };
-        self.register_execution(approval.execution_id).set_requester(requester);
+        let origin = Requester { workspace, principal: approval.requester, key };
+        self.register_execution(approval.execution_id).set_requester(origin);
         let ApprovalSubject { run, inputs, parent, .. } = subject;
         let options = SubmitOptions { parent, ..SubmitOptions::default() };
         let context = RunContext {
@@ -104,9 +103,10 @@ impl Service {
         let ended = loop {
             let ending = UnstartedOutcome::failed(error.clone());
             let void = (error.code == ErrorCode::ApprovalInvalid).then(|| error.message.clone());
+            let now = self.now();
             let written = move |tx: &Tx<'_>| {
                 if let Some(reason) = void {
-                    tx.void_approval(workspace, id, Utc::now(), reason)?;
+                    tx.void_approval(workspace, id, now, reason)?;
                 }
                 ending.write(tx, workspace, execution)
             };
