@@ -31,7 +31,7 @@ impl EventQueue {
     pub(crate) fn push(&self, event: Event) {
         let bytes = memory_bytes(&event);
         self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        // No reader is left for the events of an execution that was given up.
+        // The events of an execution that was given up have no reader.
         let _ = self.events.send((event, bytes));
     }
 }
@@ -156,7 +156,7 @@ impl EventRedactor {
 async fn search_large(redactor: OutputRedactor, result: DisplayData, bytes: usize) -> DisplayData {
     let permit = SEARCHES.acquire().await;
     let search = move || {
-        // Held until the search has ended, even if its caller has gone.
+        // Held until the search has ended, also if its execution was given up.
         let _permit = permit;
         redact_result(&redactor, result)
     };
@@ -228,15 +228,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn t210_a_large_result_is_searched_on_another_thread_and_a_small_one_here() {
+    async fn t210_a_large_result_waits_for_its_turn_on_another_thread_and_a_small_one_does_not() {
+        let turns = SEARCHES.acquire_many(2).await.unwrap();
         for (text, is_here) in [(SECRET.to_owned(), true), (SECRET.repeat(2_000), false)] {
             let (queue, mut redactor) = EventRedactor::new(&redactor().await);
             queue.push(result("text/plain", json!(text)));
             let mut next = pin!(redactor.next());
-            // This test has one thread, so that a search here would have ended with the first poll.
             let polled = poll_fn(|context| Poll::Ready(next.as_mut().poll(context).is_ready()));
             assert_eq!(polled.await, is_here, "{} bytes", text.len());
         }
+        drop(turns);
     }
 
     #[tokio::test]

@@ -228,7 +228,7 @@ mod tests {
         let kept = |events: Vec<Event>| first_events(events).len();
         assert_eq!(kept(vec![status(), result(large), status()]), 1);
         assert_eq!(kept(vec![result(large), status(), status()]), 3, "the first is always kept");
-        assert_eq!(kept((0..1_000).map(|_| status()).collect()), 1_000);
-        assert_eq!(kept((0..100).map(|_| result(1_000)).collect()), large / 1_100);
+        assert_eq!(kept((0..100).map(|_| status()).collect()), 100);
+        assert!((2..100).contains(&kept((0..100).map(|_| result(large / 50)).collect())));
     }
 }
