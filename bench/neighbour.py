@@ -4,7 +4,7 @@ Starts a server of its own in a temporary directory, measures calm executions, t
 principal's key while the first client continues. `spin` is the control: busy code that attacks nothing, so that what the
 attack adds can be distinguished from sharing two cores. Prints one row per attack; exits with 1 if a bound is missed.
 
-    python3 bench/neighbour.py target/release/belljar [--samples 150] [--only frames,output]
+    python3 bench/neighbour.py target/dist/belljar [--samples 150] [--only frames,output]
 """
 
 import argparse

@@ -122,7 +122,7 @@ async fn a_run_is_shown_on_a_terminal_in_every_form() {
     assert_eq!(trace["run"], ran.run.as_str());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.ipynb");
-    let shown = ran.show(&["--format", "ipynb", "-o", file.to_str().unwrap()]).await;
+    let shown = ran.show(&["--format", "ipynb", "--out", file.to_str().unwrap()]).await;
     assert!(shown.status.success(), "{}", stderr(&shown));
     assert!(valid_cells(&file) > 2);
 }

@@ -101,7 +101,7 @@ struct LockEnvironmentArgs {
     file: PathBuf,
 
     /// Path of the lock file [default: beside the file, with the extension .lock]
-    #[arg(long, alias = "output", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
     #[command(flatten)]

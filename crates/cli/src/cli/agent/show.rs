@@ -22,7 +22,7 @@ pub(super) struct ShowAgentArgs {
     format: Option<RunFormat>,
 
     /// Write the run to this file instead of standard output
-    #[arg(long, alias = "output", short_alias = 'o', value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
