@@ -111,7 +111,7 @@ import belljar_runner.session as s, belljar_runner.signals as g, belljar_runner.
 sys.excepthook = sys.unraisablehook = lambda *args: None
 sys.settrace(lambda *args: None); sys.setprofile(lambda *args: None)
 g.listen = g.ignore = g.install = lambda *args: None
-s.Session._answer = s.Session._run = lambda *args: b'{}'
+s.RunnerLoop._answer = s.RunnerLoop._run = lambda *args: b'{}'
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 for number in range(1, 65):
     outcome(lambda: signal.signal(number, signal.SIG_IGN))

@@ -32,7 +32,7 @@ pub(super) fn layer_checks(host: &HostSupport) -> Vec<HostCheck> {
     ));
     rows.push(row(
         "Landlock",
-        "a second isolation layer for files and signals",
+        "a second layer for files and signals",
         host.landlock_abi.as_ref().map(|abi| format!("ABI {abi}")),
         |failure| Some(fixes::landlock(failure.cause)),
     ));
