@@ -2,10 +2,13 @@
 //! error code within a second, while neighbours notice nothing.
 
 use crate::harness::{self, error_code, open, open_with, printed, run_in, wait};
-use engine::{Command, Engine, FinishedExecution};
+use engine::{Command, Engine, FinishedExecution, StopHandle};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use types::{Execution, ExecutionStatus, Limits, LimitsRequest, OutputStream};
+use tokio::task::JoinHandle;
+use types::{Event, Execution, ExecutionStatus, Limits, LimitsRequest, OutputStream, PrincipalId};
+use uuid::Uuid;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -754,6 +757,69 @@ async fn alone_cpu_priorities() {
     assert_eq!(lowered_cpu_priorities(), 1, "after a long execution");
     run_in(&engine, session, "print(1)").await;
     assert_eq!(lowered_cpu_priorities(), 0, "after the next short execution");
+}
+
+// T221
+
+#[test]
+fn t221_executions_of_one_caller_share_the_cpu_of_one() {
+    harness::in_a_process_of_its_own("limits::alone_shared_cpu");
+}
+
+/// An execution of this caller that waits until it is stopped. It counts in `running` once its code
+/// runs.
+fn start_waiting(
+    engine: &Arc<Engine>,
+    caller: u128,
+    running: &Arc<AtomicUsize>,
+) -> (StopHandle, JoinHandle<FinishedExecution>) {
+    let (engine, running) = (Arc::clone(engine), Arc::clone(running));
+    let command = Command {
+        started_by: Some(PrincipalId::new(Uuid::from_u128(caller))),
+        ..harness::command("bare", "import time\nprint('runs', flush=True)\ntime.sleep(60)")
+    };
+    let stop = command.stop.clone();
+    let run = async move {
+        let mut count = |event: &Event| {
+            if matches!(event, Event::Output(_)) {
+                running.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        engine.run(command, &mut count).await.unwrap()
+    };
+    (stop, tokio::spawn(run))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "looks at all cgroups of the program; t221_executions_of_one_caller_share_the_cpu_of_one runs it"]
+async fn alone_shared_cpu() {
+    let engine = Engine::start(harness::config());
+    let running = Arc::new(AtomicUsize::new(0));
+    let all_run = |count| {
+        let running = Arc::clone(&running);
+        async move {
+            wait::until("all run", async || running.load(Ordering::Relaxed) == count).await;
+        }
+    };
+    let flood: Vec<_> = (0..3).map(|_| start_waiting(&engine, 1, &running)).collect();
+    all_run(3).await;
+    wait::until("each has a third", async || lowered_cpu_priorities() == 3).await;
+    // The twin: one execution of another caller has a whole share beside them.
+    let (stop, neighbour) = start_waiting(&engine, 2, &running);
+    all_run(4).await;
+    assert_eq!(lowered_cpu_priorities(), 3);
+    let mut flood = flood.into_iter();
+    let (stop_last, last) = flood.next().unwrap();
+    for (stop, ended) in flood {
+        stop.stop();
+        ended.await.unwrap();
+    }
+    // The last one of the flood runs alone now.
+    wait::until("it has a whole share", async || lowered_cpu_priorities() == 0).await;
+    for (stop, ended) in [(stop_last, last), (stop, neighbour)] {
+        stop.stop();
+        ended.await.unwrap();
+    }
 }
 
 /// How many sandboxes of this program have less than the default share of the CPU.

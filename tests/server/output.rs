@@ -473,6 +473,60 @@ async fn t132_large_values_of_many_sandboxes_have_one_budget_and_small_ones_are_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn t220_output_of_one_caller_beyond_its_rate_waits_and_none_of_it_is_lost() {
+    const BYTES: u64 = 15 * MIB;
+    const RUNS: u64 = 4;
+    let world = World::start().await;
+    let started = Instant::now();
+    let one =
+        |api: Api| tokio::spawn(async move { run(&api, &prints(BYTES), limits(16 * MIB)).await.1 });
+    let running: Vec<_> = (0..RUNS).map(|_| one(world.owner.clone())).collect();
+    for ran in running {
+        let record = ran.await.unwrap();
+        assert_eq!(record["status"], "succeeded", "{}", record["error"]);
+        assert_eq!(printed(&record).len() as u64, BYTES / 100_000 * 100_000);
+        assert!(record["warnings"].as_array().unwrap().is_empty(), "{}", record["warnings"]);
+    }
+    // 60 MiB: 32 at once, and 32 a second. The pause after the last read is not waited for.
+    let least = Duration::from_millis(700);
+    assert!(started.elapsed() > least, "{:?}", started.elapsed());
+}
+
+/// Statuses of the record under this path, requested several times at once.
+async fn requested_at_once(api: &Api, path: &str, times: usize) -> Vec<u16> {
+    let request = || {
+        let (api, path) = (api.clone(), path.to_owned());
+        tokio::spawn(async move {
+            let response = api.request(Method::GET, &path).timeout(PATIENCE).send().await.unwrap();
+            let status = response.status().as_u16();
+            response.bytes().await.unwrap();
+            status
+        })
+    };
+    let requests: Vec<_> = (0..times).map(|_| request()).collect();
+    let mut statuses = Vec::new();
+    for request in requests {
+        statuses.push(request.await.unwrap());
+    }
+    statuses
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t222_records_with_large_values_are_counted_before_they_are_built() {
+    // One workspace has half of it: one of these records at a time.
+    let world = World::with(&["--output-budget-mib", "256"]).await;
+    let record = values(&world, 1).await.remove(0);
+    let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
+    let (peak, statuses) = peak_during(&world, requested_at_once(&world.owner, &path, 24)).await;
+    assert!(statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    assert!(statuses.contains(&200), "{statuses:?}");
+    assert!(peak < 160 * MIB, "{} MiB", peak / MIB);
+    // The twin: one reader at a time always gets the whole record, and states need no memory.
+    let again = world.owner.get(&path).await;
+    assert_eq!(again["value"], record["value"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn t134_memory_of_large_values_is_given_back_after_each_round_of_them() {
     let world = World::start().await;
     // Threads, their arenas and what is loaded at the first use are no part of it.

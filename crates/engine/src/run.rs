@@ -272,6 +272,7 @@ impl AdmittedCommand {
         };
         let Some(leased) = leased else { return Ok(self.cancelled_before_start(sink).finished) };
         let mut handle = leased?;
+        handle.sandbox.join_group(active.group.clone());
         let inputs = RunInputs { number: 1, installer: None, value_room };
         let ran = self.run_in_sandbox(&mut handle, inputs, sink).await?;
         handle.sandbox.end().await;
@@ -293,6 +294,8 @@ impl AdmittedCommand {
         };
         let Some(taken) = taken else { return Ok(self.cancelled_before_start(sink).finished) };
         let mut handle = taken?;
+        let active = engine.start_queue.enter(self.command.started_by);
+        handle.sandbox.join_group(active.group.clone());
         let inputs = RunInputs {
             number: lease.count_execution(),
             installer: engine.package_installer(&lease, &handle),

@@ -3,6 +3,7 @@
 //! their number. Few start at once, and the callers that wait take turns.
 
 use crate::slot_queue::{Caller, Slot, SlotQueue};
+use sandbox::ExecutionGroup;
 use std::collections::HashMap;
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ pub(crate) struct StartQueue {
     /// Without a limit of those that wait: each has its sandbox counted already.
     slots: Arc<SlotQueue>,
     /// Executions of each caller that wait, start or run. A caller without any is not in it.
-    active: Mutex<HashMap<Caller, usize>>,
+    active: Mutex<HashMap<Caller, ExecutionGroup>>,
 }
 
 /// One execution of a caller, counted until it is dropped.
@@ -24,6 +25,8 @@ pub(crate) struct StartQueue {
 pub(crate) struct CountedExecution {
     queue: Arc<StartQueue>,
     caller: Caller,
+    /// All executions of the caller, which its sandboxes share the CPU with.
+    pub(crate) group: ExecutionGroup,
 }
 
 /// The right to start one sandbox now. Dropping it lets the next one start.
@@ -45,14 +48,18 @@ impl StartQueue {
         Arc::new(Self { slots: SlotQueue::new(at_once, usize::MAX), active: Mutex::default() })
     }
 
-    fn active(&self) -> MutexGuard<'_, HashMap<Caller, usize>> {
+    fn active(&self) -> MutexGuard<'_, HashMap<Caller, ExecutionGroup>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts an execution of the caller from now on.
     pub(crate) fn enter(self: &Arc<Self>, caller: Caller) -> CountedExecution {
-        *self.active().entry(caller).or_default() += 1;
-        CountedExecution { queue: Arc::clone(self), caller }
+        // Under the lock, under which the last execution of the caller leaves.
+        let mut active = self.active();
+        let group = active.entry(caller).or_default().clone();
+        group.join();
+        drop(active);
+        CountedExecution { queue: Arc::clone(self), caller, group }
     }
 }
 
@@ -63,19 +70,16 @@ impl CountedExecution {
             // The queue has no limit, so it refuses nothing.
             return std::future::pending().await;
         };
-        let active = self.queue.active().get(&self.caller).copied().unwrap_or_default();
-        StartSlot { _slot: slot, ready_left: if active <= 1 { 0 } else { READY_RESERVED } }
+        let runs_nothing_else = self.group.executions() <= 1;
+        StartSlot { _slot: slot, ready_left: if runs_nothing_else { 0 } else { READY_RESERVED } }
     }
 }
 
 impl Drop for CountedExecution {
     fn drop(&mut self) {
         let mut active = self.queue.active();
-        if let Some(count) = active.get_mut(&self.caller) {
-            *count -= 1;
-            if *count == 0 {
-                active.remove(&self.caller);
-            }
+        if self.group.leave() == 0 {
+            active.remove(&self.caller);
         }
     }
 }

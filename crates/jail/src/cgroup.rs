@@ -68,14 +68,19 @@ pub struct CgroupLimits {
     pub cpu_percent: u64,
 }
 
-/// The share of the CPU that a group gets while groups compete for it. Without competition it has
-/// no effect.
+/// The share of the CPU that a group gets while groups compete for it, in the unit of `cpu.shares`.
+/// Without competition it has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CpuPriority {
+pub struct CpuShares(u32);
+
+impl CpuShares {
     /// The Linux default.
-    Short,
-    /// A tenth of that.
-    Long,
+    pub const DEFAULT: Self = Self(1024);
+
+    /// One of this many equal parts.
+    pub fn divided_by(self, parts: u32) -> Self {
+        Self(self.0 / parts.max(1))
+    }
 }
 
 /// Resource usage of a group, as Linux counted it.
@@ -459,14 +464,15 @@ impl Cgroup {
         }
     }
 
-    pub fn set_cpu_priority(&self, priority: CpuPriority) -> io::Result<()> {
-        let (file, value) = match (self.version, priority) {
-            (CgroupVersion::V1, CpuPriority::Short) => ("cpu.shares", 1024),
-            (CgroupVersion::V1, CpuPriority::Long) => ("cpu.shares", 102),
-            (CgroupVersion::V2, CpuPriority::Short) => ("cpu.weight", 100),
-            (CgroupVersion::V2, CpuPriority::Long) => ("cpu.weight", 10),
+    pub fn set_cpu_shares(&self, CpuShares(shares): CpuShares) -> io::Result<()> {
+        // The least that Linux accepts is 2 in version 1, and 1 in version 2, whose default is 100.
+        let (file, value) = match self.version {
+            CgroupVersion::V1 => ("cpu.shares", shares.max(2)),
+            CgroupVersion::V2 => {
+                ("cpu.weight", (shares * 100).div_ceil(CpuShares::DEFAULT.0).max(1))
+            }
         };
-        self.write("cpu", file, value)
+        self.write("cpu", file, value.into())
     }
 
     /// Removes the CPU quota of a group whose processes are about to be killed. If that fails, they

@@ -4,6 +4,7 @@
 //! `wall_ms` is the limit of wall-clock time that a request calls `timeout`. The deadline is the instant
 //! at which it ends; it moves while the supervisor keeps the code waiting.
 
+use crate::execution_group::ExecutionGroup;
 use crate::frames::RunnerOutcome;
 use crate::output_chunks::OutputChunks;
 use crate::output_pipe::{CaptureBudget, OutputPipe};
@@ -80,6 +81,7 @@ impl<'a> ExecutionMeter<'a> {
         sink: &'a mut (dyn FnMut(Event) + Send),
         room: &'a ValueRoom,
         usage_before: UsageReading,
+        group: ExecutionGroup,
     ) -> Self {
         let started = Instant::now();
         Self {
@@ -93,7 +95,7 @@ impl<'a> ExecutionMeter<'a> {
             queue_wait_left: QUEUE_WAIT_MAX,
             stopped_at_cpu: None,
             interrupt_outcome: None,
-            budget: CaptureBudget::new(limits.output_bytes),
+            budget: CaptureBudget::new(limits.output_bytes, group),
             chunks: OutputChunks::default(),
             results_bytes: 0,
             results: 0,
@@ -309,7 +311,14 @@ mod tests {
     fn t164_the_clock_stands_still_while_a_message_waits_and_no_longer_than_its_bound() {
         let (stop_handle, room, mut sink) = (StopHandle::default(), ValueRoom::default(), |_| {});
         let (limits, usage_before) = (Limits::DEFAULT, UsageReading::default());
-        let mut run = ExecutionMeter::new(&limits, &stop_handle, &mut sink, &room, usage_before);
+        let mut run = ExecutionMeter::new(
+            &limits,
+            &stop_handle,
+            &mut sink,
+            &room,
+            usage_before,
+            ExecutionGroup::default(),
+        );
         let deadline = run.deadline;
         run.extend_for_queue(Duration::from_secs(1));
         assert_eq!(run.deadline, deadline + Duration::from_secs(1));

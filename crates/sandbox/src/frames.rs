@@ -2,7 +2,6 @@
 //! within bounds.
 
 use crate::channel::{FRAME_BYTES_MAX, ProtocolError};
-use crate::json_size::{DEPTH_MAX, JsonSize};
 use crate::truncate::{
     ASSERT_VALUES_MAX, MESSAGE_BYTES_MAX, PART_BYTES_MAX, TRACEBACK_BYTES_MAX, TYPE_BYTES_MAX,
     truncate_end, truncate_middle,
@@ -15,13 +14,15 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use types::{Assertion, JsonMembers, MembersError};
+use types::{Assertion, JsonMembers, JsonSize, MembersError};
 
 const MIB: usize = 1024 * 1024;
 
 /// Maximum memory of one value, or one displayed result, as a tree in the supervisor: some 450,000
 /// numbers, or 90,000 small objects.
 const VALUE_MEMORY_BYTES_MAX: usize = 64 * MIB;
+/// Maximum nesting that is parsed. The runner writes at most 120 levels, and serde_json reads 127.
+const DEPTH_MAX: usize = 126;
 /// Maximum nesting of a result: its record and its event nest it deeper, and are parsed again.
 const RESULT_DEPTH_MAX: usize = 120;
 /// Bytes that a result may have besides `result_bytes`: the names of its formats, and the notes that

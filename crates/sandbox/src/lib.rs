@@ -7,11 +7,11 @@
 
 mod channel;
 mod control;
+mod execution_group;
 mod execution_meter;
 mod files;
 mod frames;
 mod install_tracker;
-mod json_size;
 mod output_chunks;
 mod output_pipe;
 mod pool;
@@ -29,6 +29,7 @@ mod value_room;
 mod zygote_host;
 
 pub use channel::ProtocolError;
+pub use execution_group::ExecutionGroup;
 pub use files::{DirectoryListing, FileEntry, FileError, SandboxDirectory, check_name};
 pub use frames::{
     DeniedFeature, FunctionArguments, PythonException, ReturnedValue, RunnerOutcome, RunnerRequest,

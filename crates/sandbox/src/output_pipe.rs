@@ -1,8 +1,10 @@
 //! Reading stdout and stderr of a sandbox: as text, in order, up to the output limit.
 //!
 //! Code that writes byte by byte would wake the supervisor for each byte. After many small reads a pipe
-//! rests for a moment, and the bytes that are written meanwhile are read together.
+//! rests for a moment, and the bytes that are written meanwhile are read together. It rests as well
+//! while its [`ExecutionGroup`] has written more than its rate.
 
+use crate::execution_group::ExecutionGroup;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -71,39 +73,40 @@ impl Pipe {
         }
     }
 
-    /// The state after a drain: resting if the pipe is flooded with small writes, otherwise watched.
-    fn after(self, is_flooded: bool, watch: impl FnOnce(OwnedFd) -> io::Result<Self>) -> Self {
+    /// The state after a drain: resting for that time, otherwise watched.
+    fn after(self, rest: Duration, watch: impl FnOnce(OwnedFd) -> io::Result<Self>) -> Self {
         match self {
-            Self::Watched(pipe) if is_flooded => {
-                pipe.into_nonblocking_fd().map_or(Self::Closed, Self::rest)
+            Self::Watched(pipe) if !rest.is_zero() => {
+                pipe.into_nonblocking_fd().map_or(Self::Closed, |pipe| Self::rest(pipe, rest))
             }
-            Self::Resting { pipe, .. } if is_flooded => Self::rest(pipe),
+            Self::Resting { pipe, .. } if !rest.is_zero() => Self::rest(pipe, rest),
             // If the user of this process has no epoll watch or descriptor left, the pipe keeps resting
             // and is polled: its writer is not the cause.
             Self::Resting { pipe, .. } => {
                 let watched = pipe.try_clone().and_then(watch);
-                watched.unwrap_or_else(|_| Self::rest(pipe))
+                watched.unwrap_or_else(|_| Self::rest(pipe, REST))
             }
             same => same,
         }
     }
 
-    fn rest(pipe: OwnedFd) -> Self {
-        Self::Resting { pipe, until: Instant::now() + REST }
+    fn rest(pipe: OwnedFd, time: Duration) -> Self {
+        Self::Resting { pipe, until: Instant::now() + time }
     }
 }
 
 /// The rest of the output limit, for both streams together.
 #[derive(Debug)]
 pub(crate) struct CaptureBudget {
+    group: ExecutionGroup,
     left: u64,
     pub(crate) kept: u64,
     pub(crate) dropped: u64,
 }
 
 impl CaptureBudget {
-    pub(crate) fn new(limit: u64) -> Self {
-        Self { left: limit, kept: 0, dropped: 0 }
+    pub(crate) fn new(limit: u64, group: ExecutionGroup) -> Self {
+        Self { group, left: limit, kept: 0, dropped: 0 }
     }
 
     /// Takes up to `count` bytes from the budget; returns how many fit into the limit.
@@ -150,6 +153,7 @@ impl OutputPipe {
     ) {
         let mut buffer = [0; READ_BYTES];
         let mut bytes = 0;
+        let (kept, dropped) = (budget.kept, budget.dropped);
         for _ in 0..READS_MAX {
             match self.pipe.read(&mut buffer) {
                 None => break,
@@ -168,8 +172,9 @@ impl OutputPipe {
                 }
             }
         }
-        let is_flooded = self.count_read(bytes);
-        self.pipe = std::mem::replace(&mut self.pipe, Pipe::Closed).after(is_flooded, Pipe::watch);
+        let pause = budget.group.charge_output(budget.kept - kept, budget.dropped - dropped);
+        let rest = if self.count_read(bytes) { pause.max(REST) } else { pause };
+        self.pipe = std::mem::replace(&mut self.pipe, Pipe::Closed).after(rest, Pipe::watch);
     }
 
     /// Counts a read; returns whether there were so many small ones that the pipe must rest.
@@ -239,7 +244,9 @@ mod tests {
 
     fn drained(source: &mut OutputPipe) -> String {
         let mut all = String::new();
-        source.drain(&mut CaptureBudget::new(u64::MAX), |_, text| all.push_str(&text));
+        source.drain(&mut CaptureBudget::new(u64::MAX, ExecutionGroup::default()), |_, text| {
+            all.push_str(&text)
+        });
         all
     }
 
@@ -274,7 +281,7 @@ mod tests {
         assert!(matches!(source.pipe, Pipe::Resting { .. }));
         // Another sandbox of the same user has all the watches.
         let resting = std::mem::replace(&mut source.pipe, Pipe::Closed);
-        source.pipe = resting.after(false, |_| Err(Errno::NOSPC.into()));
+        source.pipe = resting.after(Duration::ZERO, |_| Err(Errno::NOSPC.into()));
         assert!(matches!(source.pipe, Pipe::Resting { .. }), "{:?}", source.pipe);
         rustix::io::write(&write, b"two").unwrap();
         source.ready().await;

@@ -4,6 +4,7 @@ mod exchange;
 
 use crate::channel::{ControlChannel, ProtocolError};
 use crate::control::SpawnedProcess;
+use crate::execution_group::{ExecutionGroup, LONG_SHARE, RunDuration};
 use crate::execution_meter::{ExecutionMeter, millis};
 use crate::files::{DirectoryListing, SandboxDirectory};
 use crate::frames::{ReturnedValue, RunnerEvent, RunnerOutcome, RunnerRequest};
@@ -14,7 +15,7 @@ use crate::stop_handle::StopHandle;
 use crate::usage::{self, IdleWatch, UsageMeter, UsageReading};
 use crate::value_room::ValueRoom;
 use crate::zygote_host::{self, PreparedJail, SpawnError, ZygoteHost, cgroup_limits};
-use jail::cgroup::CpuPriority;
+use jail::cgroup::CpuShares;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use std::net::TcpListener;
@@ -121,7 +122,9 @@ pub struct Sandbox {
     listing: DirectoryListing,
     meter: UsageMeter,
     limits: Limits,
-    cpu_priority: CpuPriority,
+    cpu_shares: CpuShares,
+    /// The executions of its caller.
+    group: ExecutionGroup,
     /// Whether the sandbox is used for more than one execution.
     is_kept_alive: bool,
     /// Enforces limits between executions.
@@ -148,7 +151,8 @@ impl Sandbox {
                 OutputPipe::new(OutputStream::Stdout, stdout)?,
                 OutputPipe::new(OutputStream::Stderr, stderr)?,
             ],
-            cpu_priority: CpuPriority::Short,
+            cpu_shares: CpuShares::DEFAULT,
+            group: ExecutionGroup::default(),
             listing: DirectoryListing::default(),
             meter: UsageMeter::default(),
             limits: allowed,
@@ -221,14 +225,24 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Changes the CPU priority of its processes relative to other sandboxes. Without a cgroup, or if
-    /// Linux refuses, nothing changes; nothing depends on it.
-    pub(crate) fn set_cpu_priority(&mut self, priority: CpuPriority) {
-        let group = self.jail.as_ref().and_then(|jail| jail.cgroup.as_ref());
-        if self.cpu_priority != priority
-            && group.is_some_and(|group| group.set_cpu_priority(priority).is_ok())
+    /// Shares the CPU, and the rate at which output is read, with the other executions of the group.
+    pub fn join_group(&mut self, group: ExecutionGroup) {
+        self.group = group;
+    }
+
+    /// Sets the CPU share of its processes relative to other sandboxes. Without a cgroup, or if Linux
+    /// refuses, nothing changes; nothing depends on it.
+    pub(crate) fn adjust_cpu_shares(&mut self, duration: RunDuration) {
+        let parts = match duration {
+            RunDuration::Short => self.group.executions(),
+            RunDuration::Long => self.group.executions().saturating_mul(LONG_SHARE),
+        };
+        let shares = CpuShares::DEFAULT.divided_by(parts);
+        let cgroup = self.jail.as_ref().and_then(|jail| jail.cgroup.as_ref());
+        if self.cpu_shares != shares
+            && cgroup.is_some_and(|cgroup| cgroup.set_cpu_shares(shares).is_ok())
         {
-            self.cpu_priority = priority;
+            self.cpu_shares = shares;
         }
     }
 
@@ -249,8 +263,9 @@ impl Sandbox {
         install: InstallCallback<'_>,
     ) -> ExitReport {
         self.idle_watch = None;
-        self.set_cpu_priority(CpuPriority::Short);
-        let mut run = ExecutionMeter::new(limits, stop_handle, sink, room, self.meter.latest);
+        self.adjust_cpu_shares(RunDuration::Short);
+        let (usage, group) = (self.meter.latest, self.group.clone());
+        let mut run = ExecutionMeter::new(limits, stop_handle, sink, room, usage, group);
         let mut installs = InstallTracker::new(install);
         let mut cause = self.exchange(request, &mut run, &mut installs).await;
         if request.is_last() && matches!(cause, ExitCause::Done(_)) {

@@ -14,6 +14,7 @@ mod file;
 mod function;
 mod grant;
 mod id;
+mod json_size;
 mod limits;
 mod members;
 mod network;
@@ -47,6 +48,7 @@ pub use id::{
     NetworkRuleId, OfferId, ParseIdError, PrincipalId, SandboxId, SecretId, ToolId, VolumeId,
     WorkspaceId,
 };
+pub use json_size::JsonSize;
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
 pub use members::{JsonMembers, MembersError};
 pub use network::{

@@ -3,6 +3,7 @@
 
 use super::{ExitCause, Sandbox};
 use crate::channel::{ProtocolError, ReceivedFrame};
+use crate::execution_group::RunDuration;
 use crate::execution_meter::{ExecutionMeter, Overrun};
 use crate::frames::{RunnerEvent, RunnerRequest};
 use crate::install_tracker::{
@@ -11,7 +12,6 @@ use crate::install_tracker::{
 use crate::stop_handle::StopRequest;
 use crate::time_slice::TimeSlice;
 use crate::usage::{self, UsageReading};
-use jail::cgroup::CpuPriority;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout};
 
@@ -211,9 +211,10 @@ impl Sandbox {
         run: &mut ExecutionMeter<'_>,
         installs: &mut InstallTracker<'_>,
     ) -> Result<(), ExitCause> {
-        if run.cpu_used(reading) > SHORT_CPU_MAX {
-            self.set_cpu_priority(CpuPriority::Long);
-        }
+        self.adjust_cpu_shares(match run.cpu_used(reading) > SHORT_CPU_MAX {
+            true => RunDuration::Long,
+            false => RunDuration::Short,
+        });
         match run.check_limits(reading) {
             None => Ok(()),
             Some(Overrun::Memory) => Err(ExitCause::MemoryLimit),

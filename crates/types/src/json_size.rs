@@ -1,13 +1,10 @@
 //! Upper bounds of the memory and depth that JSON text would have as a tree, computed before it is
 //! parsed.
 //!
-//! A tree takes up to two hundred times the memory of its text, and the text comes from the sandbox. One
-//! pass over the bytes, which allocates nothing, computes what parsing would take.
+//! A tree takes up to two hundred times the memory of its text. One pass over the bytes, which allocates
+//! nothing, computes what parsing would take.
 
 use serde_json::Value;
-
-/// Maximum nesting that is parsed. The runner writes at most 120 levels, and serde_json reads 127.
-pub(crate) const DEPTH_MAX: usize = 126;
 
 /// Memory of an entry of an object: its value, its name and its hash.
 const ENTRY_BYTES: usize = size_of::<Value>() + size_of::<String>() + size_of::<u64>();
@@ -20,14 +17,14 @@ const TEXT_BYTES: usize = 32;
 
 /// Depth and memory of a JSON text as a tree, both as upper bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct JsonSize {
-    pub(crate) depth: usize,
-    pub(crate) memory_bytes: usize,
+pub struct JsonSize {
+    pub depth: usize,
+    pub memory_bytes: usize,
 }
 
 impl JsonSize {
     /// Measures a text that is valid JSON. For any other text the result has no meaning.
-    pub(crate) fn measure(json: &str) -> Self {
+    pub fn measure(json: &str) -> Self {
         let mut depth = 0_usize;
         // The open lists and objects, the innermost in the lowest bit: 1 for an object. Nesting deeper
         // than 128 bits is too deep in any case.
