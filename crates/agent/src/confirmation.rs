@@ -167,7 +167,10 @@ impl Toolbox {
                     let _ = service.cancel_execution(&caller, *execution_id).await;
                     Err(error.clone())
                 }
-                None => service.wait_for_execution(&caller, *execution_id).await,
+                None => {
+                    let record = service.wait_for_execution(&caller, *execution_id).await;
+                    record.map(|record| record.execution)
+                }
             };
             guard.open = false;
             settled.push(self.settled_result(agent_loop, since, call, kind, result));
@@ -204,8 +207,8 @@ impl Toolbox {
 
 /// Stops an allowed call and returns when it no longer runs. Unanswered approvals stay open.
 pub(crate) async fn stop_execution(service: &Arc<Service>, caller: &Caller, id: ExecutionId) {
-    let Ok(execution) = service.execution(caller, id).await else { return };
-    let open = execution.approval_id.and_then(|id| service.approval(caller, id).ok());
+    let Ok(record) = service.execution(caller, id).await else { return };
+    let open = record.execution.approval_id.and_then(|id| service.approval(caller, id).ok());
     if open.is_some_and(|approval| approval.state == ApprovalState::Pending) {
         return;
     }

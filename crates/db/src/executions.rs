@@ -1,7 +1,7 @@
 //! Executions: a summary that lists read, and the events that all output is folded from. The code and
 //! arguments of one that waits for an approval are in a row of their own, which its end does not rewrite.
 
-use crate::columns::{from_json_column, to_json, to_nanos, variant_name};
+use crate::columns::{from_json_column, parse_variant, to_json, to_nanos, variant_name};
 use crate::{DatabaseError, NewAuditEntry, PageRequest, Reader, RowPage, Tx};
 use chrono::{DateTime, Utc};
 use rusqlite::Row;
@@ -13,6 +13,7 @@ use types::{
     Error, ErrorCode, Event, Execution, ExecutionId, ExecutionStatus, FunctionId, JsonMembers,
     MembersError, PrincipalId, SandboxId, Transcript, WorkspaceId,
 };
+use uuid::Uuid;
 
 /// The beginning of a query of summaries with their inputs, for [`summary_from_row`].
 pub(crate) const WITH_INPUTS: &str = "SELECT executions.id, summary, inputs.body AS inputs \
@@ -35,6 +36,17 @@ impl ExecutionJson {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    pub fn parse(&self) -> Result<Execution, DatabaseError> {
+        serde_json::from_str(&self.0).map_err(|_| DatabaseError::Corrupt { what: "execution" })
+    }
+}
+
+/// What decides who may see an execution, and what can be done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExecutionState {
+    pub principal: Option<PrincipalId>,
+    pub status: ExecutionStatus,
 }
 
 /// What is absent is not asked for.
@@ -348,7 +360,10 @@ impl Reader<'_> {
         Ok(Some(Execution { output, results, ..summary }))
     }
 
-    /// The record without its output and results.
+    /// The record without its output and results, whatever memory it takes. [`execution_json`] is the
+    /// same as text, which can be measured first.
+    ///
+    /// [`execution_json`]: Self::execution_json
     pub fn execution_summary(
         &self,
         workspace: WorkspaceId,
@@ -356,6 +371,33 @@ impl Reader<'_> {
     ) -> Result<Option<Execution>, DatabaseError> {
         let sql = format!("{WITH_INPUTS} WHERE executions.workspace = ?1 AND id = ?2");
         self.query_one(&sql, (workspace.uuid(), id.uuid()), summary_from_row)
+    }
+
+    /// The same as text.
+    pub fn execution_json(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<ExecutionJson>, DatabaseError> {
+        let sql = format!("{WITH_INPUTS} WHERE executions.workspace = ?1 AND id = ?2");
+        self.query_one(&sql, (workspace.uuid(), id.uuid()), summary_text_from_row)
+    }
+
+    /// Who requested it, and how far it is.
+    pub fn execution_state(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<ExecutionState>, DatabaseError> {
+        let sql = "SELECT principal, status FROM executions WHERE workspace = ?1 AND id = ?2";
+        self.query_one(sql, (workspace.uuid(), id.uuid()), |row| {
+            let principal: Option<Uuid> = row.get("principal")?;
+            let status: String = row.get("status")?;
+            Ok(ExecutionState {
+                principal: principal.map(PrincipalId::new),
+                status: parse_variant("execution", &status)?,
+            })
+        })
     }
 
     /// The same, without code and arguments if they are in a row of their own.

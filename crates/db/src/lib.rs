@@ -51,7 +51,9 @@ pub use blobs::{Blobs, QuarantinedFiles};
 pub use clock::ClockReading;
 pub use database::Database;
 pub use error::DatabaseError;
-pub use executions::{EventBatch, ExecutionFilter, ExecutionJson, FinishedExecutionRow};
+pub use executions::{
+    EventBatch, ExecutionFilter, ExecutionJson, ExecutionState, FinishedExecutionRow,
+};
 pub use grants::GrantFilter;
 pub use idempotency::{ClaimOutcome, IdempotencyKey, StoredResponse};
 pub use integrity::{quarantine_name, volumes_directory, was_quarantined_before};

@@ -26,14 +26,14 @@ pub(crate) async fn get_result(
         Error::new(ErrorCode::ArgsInvalid, message)
     })?;
     let record = service.execution(caller, id).await?;
-    let waits = match record.status {
+    let waits = match record.execution.status {
         ExecutionStatus::WaitingApproval => {
             "it is still waiting for an approval; call again when it is decided"
         }
         ExecutionStatus::Queued | ExecutionStatus::Running => {
             "it is still running; call again later"
         }
-        _ => return Ok(ResultFormat::for_execution(&record).render(&record)),
+        _ => return Ok(ResultFormat::for_execution(&record.execution).render(&record.execution)),
     };
     Ok(CallToolResult::success(vec![ContentBlock::text(waits)]))
 }

@@ -17,6 +17,8 @@ const PATH: &AsciiSet =
 const PREFIX: &str = "belljar://executions/";
 /// Clients fetch larger files over REST.
 const READ_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Memory of a message with a file, for each byte of the file: its content, its base64, and the JSON.
+const MESSAGE_BYTES_PER_BYTE: u64 = 4;
 /// Image types that models accept.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const PICTURES_MAX: usize = 8;
@@ -52,6 +54,10 @@ pub(crate) async fn read_resource(
         let message = format!("{uri} has {} bytes; fetch it from /v1/assets", file.size);
         return Err(ErrorData::invalid_params(message, None));
     }
+    // Counted until the message exists; then it counts as an unread response.
+    let reserved = service.reserve_response(caller.workspace(), file.size * MESSAGE_BYTES_PER_BYTE);
+    let _budget = reserved
+        .map_err(|error| ErrorData::internal_error(format!("{uri}: {}", error.message), None))?;
     let content = tokio::task::spawn_blocking(move || {
         let mut content = Vec::new();
         open.take(READ_BYTES_MAX).read_to_end(&mut content).map(|_| content)

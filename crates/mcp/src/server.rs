@@ -16,13 +16,12 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 use serde_json::Value;
 use service::{
-    Caller, ExecutionHandle, RequestCaller, RequestError, RunRequest, RunTarget, Service,
-    SubmitOptions, Submitted,
+    Caller, ExecutionHandle, ExecutionRecord, RequestCaller, RequestError, RunRequest, RunTarget,
+    Service, SubmitOptions, Submitted,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use types::Execution;
 
 const INSTRUCTIONS: &str = "Python in an isolated sandbox: compute with execute_python instead of guessing. \
 Pass files by URL and never paste their content. Read the traceback of a failure, correct the code and run \
@@ -231,7 +230,8 @@ impl McpServer {
             format: called.result_format(),
             context,
         };
-        let execution = self.service.wait_for_execution(caller, approval.execution_id);
+        let record = self.service.wait_for_execution(caller, approval.execution_id);
+        let execution = async { record.await.map(|record| record.execution) };
         Ok(Some(elicitation.apply_outcome(&approval, answer, execution).await))
     }
 
@@ -268,7 +268,7 @@ impl McpServer {
         }
     }
 
-    async fn find_task(&self, id: &str, context: &Context) -> Result<Execution, ErrorData> {
+    async fn find_task(&self, id: &str, context: &Context) -> Result<ExecutionRecord, ErrorData> {
         let caller = self.caller(context)?;
         let found = self.service.execution(&caller, task::parse_task_id(id)?).await;
         found.map_err(|_| task::task_not_found(id))
@@ -434,8 +434,8 @@ impl ServerHandler for McpServer {
         request: GetTaskParams,
         context: Context,
     ) -> Result<GetTaskResult, ErrorData> {
-        let execution = self.find_task(&request.task_id, &context).await?;
-        Ok(GetTaskResult::new(task::detailed_task(&execution)))
+        let record = self.find_task(&request.task_id, &context).await?;
+        Ok(GetTaskResult::new(task::detailed_task(&record.execution)))
     }
 
     /// No task of Belljar requests input, so every answer is ignored.

@@ -6,7 +6,7 @@ use crate::runs::executions::ExecutionRecord;
 use crate::service::Service;
 use db::{ClaimOutcome, IdempotencyKey, StoredResponse, Tx};
 use std::sync::Arc;
-use types::{Error, ErrorCode, Execution, ExecutionId};
+use types::{Error, ErrorCode, ExecutionId};
 
 /// The state of an idempotency key.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Service {
         &self,
         caller: &Caller,
         id: ExecutionId,
-    ) -> Result<Execution, RequestError> {
+    ) -> Result<ExecutionRecord, RequestError> {
         self.wait_until_ended(id).await;
         self.execution(caller, id).await
     }

@@ -8,7 +8,7 @@ use super::{Trace, TraceAction};
 use crate::Agents;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use service::{Caller, RequestError};
+use service::{Caller, ExecutionRecord, RequestError};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -100,11 +100,13 @@ impl Agents {
         id: ExecutionId,
     ) -> Result<RunDetails, RequestError> {
         let trace = self.trace(caller, id).await?;
-        let execution = self.service.execution(caller, id).await?;
+        let record = self.service.execution(caller, id).await?;
+        let ExecutionRecord { execution, budget: _budget, .. } = record;
         let mut run = RunDetails { trace, execution, children: BTreeMap::new() };
         let mut room = BYTES_MAX;
         for id in run.child_ids() {
-            let Ok(execution) = self.service.execution(caller, id).await else { continue };
+            let Ok(record) = self.service.execution(caller, id).await else { continue };
+            let execution = record.execution;
             let Some(left) = room.checked_sub(size_bytes(&execution)) else { continue };
             room = left;
             let saved = self.saved_pictures(caller, &execution, &mut room).await;

@@ -104,7 +104,8 @@ async fn code(
     caller: Extension<RequestCaller>,
     Path(id): Path<ExecutionId>,
 ) -> Result<Json<CodeResult>, Problem> {
-    Ok(Json(code_result_of(app.service.execution(&caller, id).await?)?))
+    let record = app.service.execution(&caller, id).await?;
+    Ok(Json(code_result_of(record.execution)?))
 }
 
 /// Send a message to an agent
@@ -163,7 +164,8 @@ async fn agent_run(
     caller: Extension<RequestCaller>,
     Path((agent, id)): Path<(AgentId, ExecutionId)>,
 ) -> Result<Json<ChatResult>, Problem> {
-    let execution = app.service.execution(&caller, id).await?;
+    let service::ExecutionRecord { execution, budget: _budget, .. } =
+        app.service.execution(&caller, id).await?;
     if execution.agent != Some(agent) {
         return Err(not_a_run_error(id).into());
     }

@@ -16,7 +16,8 @@ use crate::identity::caller::Caller;
 use crate::page::{Page, page_request};
 use crate::runs::live_log::{LARGE_BYTES, NumberedEvent};
 use crate::service::Service;
-use db::{ExecutionFilter, ExecutionJson, Reader};
+use crate::tasks::run_blocking;
+use db::{ExecutionFilter, ExecutionJson, ExecutionState, Reader};
 use futures_util::Stream;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -44,9 +45,10 @@ impl Service {
         &self,
         caller: &Caller,
         id: ExecutionId,
-    ) -> Result<Execution, RequestError> {
-        let summary = self.execution_summary(caller, id).await?;
-        self.with_transcript(caller.workspace, summary).await
+    ) -> Result<ExecutionRecord, RequestError> {
+        let (summary, budget) = self.execution_summary(caller, id).await?;
+        let execution = self.with_transcript(caller.workspace, summary).await?;
+        Ok(ExecutionRecord { execution, log: None, budget })
     }
 
     /// The current record for a client, which reads output and results at its own speed.
@@ -55,35 +57,45 @@ impl Service {
         caller: &Caller,
         id: ExecutionId,
     ) -> Result<ExecutionRecord, RequestError> {
-        let summary = self.execution_summary(caller, id).await?;
         let workspace = caller.workspace;
-        let room = self.response_budget(workspace, &summary)?;
+        let (execution, budget) = self.execution_summary(caller, id).await?;
         let bytes = self.db.read(|rows| rows.event_bytes(workspace, id))?;
         if bytes > LARGE_BYTES {
-            let log = EventLog { service: Arc::clone(self), workspace, id };
-            return Ok(ExecutionRecord { execution: summary, log: Some(log), budget: room });
+            let log = Some(EventLog { service: Arc::clone(self), workspace, id });
+            return Ok(ExecutionRecord { execution, log, budget });
         }
-        Ok(ExecutionRecord {
-            execution: self.with_transcript(workspace, summary).await?,
-            log: None,
-            budget: room,
-        })
+        let execution = self.with_transcript(workspace, execution).await?;
+        Ok(ExecutionRecord { execution, log: None, budget })
     }
 
-    /// The record without its output and results.
+    /// The record without its output and results. Its memory is counted before it is built.
     #[boxed::future]
     pub(crate) async fn execution_summary(
         &self,
         caller: &Caller,
         id: ExecutionId,
-    ) -> Result<Execution, RequestError> {
+    ) -> Result<(Execution, Option<ResponseBudget>), RequestError> {
+        self.visible_execution(caller, id)?;
         let workspace = caller.workspace;
-        let found =
-            self.db.read_off_thread(move |rows| rows.execution_summary(workspace, id)).await?;
-        let execution = found.ok_or_else(|| not_found("execution", id))?;
-        match execution.principal {
-            Some(principal) if self.may_see_owned_by(caller, principal)? => {
-                Ok(self.with_live_progress(execution))
+        let json = self.db.read_off_thread(move |rows| rows.execution_json(workspace, id)).await?;
+        let json = json.ok_or_else(|| not_found("execution", id))?;
+        let budget = self.response_budget(workspace, id, &json)?;
+        let execution = run_blocking(move || json.parse()).await??;
+        Ok((self.with_live_progress(execution), budget))
+    }
+
+    /// The status of an execution that the caller may see.
+    pub(crate) fn visible_execution(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<ExecutionStatus, RequestError> {
+        let found = self.db.read(|rows| rows.execution_state(caller.workspace, id))?;
+        match found {
+            Some(ExecutionState { principal: Some(principal), status })
+                if self.may_see_owned_by(caller, principal)? =>
+            {
+                Ok(status)
             }
             _ => Err(not_found("execution", id)),
         }
@@ -116,7 +128,7 @@ impl Service {
         id: ExecutionId,
         after: u64,
     ) -> Result<impl Stream<Item = NumberedEvent> + Send + use<>, RequestError> {
-        self.execution_summary(caller, id).await?;
+        self.visible_execution(caller, id)?;
         let live = self.active_executions().get(&id).map(|running| Arc::clone(&running.live));
         Ok(self.event_stream(live, caller.workspace, id, after))
     }
@@ -128,10 +140,15 @@ impl Service {
         caller: &Caller,
         id: ExecutionId,
     ) -> Result<bool, RequestError> {
-        let execution = self.execution_summary(caller, id).await?;
-        let waits = execution.status == ExecutionStatus::WaitingApproval;
-        if waits && self.withdraw_approval(caller, &execution).await? {
-            return Ok(true);
+        let status = self.visible_execution(caller, id)?;
+        if status == ExecutionStatus::WaitingApproval {
+            let workspace = caller.workspace;
+            let waiting = self.db.read(|rows| rows.execution_without_inputs(workspace, id))?;
+            if let Some(approval) = waiting.and_then(|execution| execution.approval_id)
+                && self.withdraw_approval(caller, approval).await?
+            {
+                return Ok(true);
+            }
         }
         Ok(self.cancel_active(id))
     }

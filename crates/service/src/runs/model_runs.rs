@@ -201,7 +201,7 @@ impl Service {
         caller: &Caller,
         id: ExecutionId,
     ) -> Result<Vec<u8>, RequestError> {
-        self.execution_summary(caller, id).await?;
+        self.visible_execution(caller, id)?;
         let trace = self.db.read(|rows| rows.run_trace(caller.workspace, id))?;
         trace.ok_or_else(|| not_found("trace of", id))
     }

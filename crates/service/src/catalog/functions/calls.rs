@@ -5,7 +5,7 @@
 use crate::error::{RequestError, not_found};
 use crate::identity::caller::Caller;
 use crate::page::{Page, page_request};
-use crate::runs::executions::SubmitOptions;
+use crate::runs::executions::{ResponseBudget, SubmitOptions};
 use crate::runs::launch::Submitted;
 use crate::runs::run_request::{RunRequest, RunTarget, no_arguments};
 use crate::service::Service;
@@ -86,7 +86,7 @@ impl Service {
         function: FunctionId,
         id: ExecutionId,
     ) -> Result<FunctionCall, RequestError> {
-        self.call_record(caller, function, id).await.map(|(call, _)| call)
+        self.call_record(caller, function, id).await.map(|(call, ..)| call)
     }
 
     async fn call_record(
@@ -94,14 +94,14 @@ impl Service {
         caller: &Caller,
         function: FunctionId,
         id: ExecutionId,
-    ) -> Result<(FunctionCall, Execution), RequestError> {
+    ) -> Result<(FunctionCall, Execution, Option<ResponseBudget>), RequestError> {
         let call_not_found = || not_found("call", id);
-        let execution = self.execution_summary(caller, id).await.map_err(|error| {
+        let (execution, budget) = self.execution_summary(caller, id).await.map_err(|error| {
             if error.error.code == ErrorCode::ObjectNotFound { call_not_found() } else { error }
         })?;
         let call =
             FunctionCall::from_execution(&execution).filter(|call| call.function_id == function);
-        call.map(|call| (call, execution)).ok_or_else(call_not_found)
+        call.map(|call| (call, execution, budget)).ok_or_else(call_not_found)
     }
 
     /// The return value of a finished call.
@@ -111,7 +111,7 @@ impl Service {
         function: FunctionId,
         id: ExecutionId,
     ) -> Result<FunctionResponse, RequestError> {
-        let (call, execution) = self.call_record(caller, function, id).await?;
+        let (call, execution, _budget) = self.call_record(caller, function, id).await?;
         match call.status {
             FunctionCallStatus::Completed => Ok(FunctionResponse {
                 call_id: id,
@@ -139,7 +139,7 @@ impl Service {
         function: FunctionId,
         id: ExecutionId,
     ) -> Result<Vec<LogLine>, RequestError> {
-        let (call, _) = self.call_record(caller, function, id).await?;
+        let (call, ..) = self.call_record(caller, function, id).await?;
         let mut log = FunctionLog::new(call.started_at.unwrap_or_else(Utc::now));
         let live_events = self.active_executions().get(&id).map(|running| running.live.events());
         let from_memory = live_events.unwrap_or_default();

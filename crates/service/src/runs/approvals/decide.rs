@@ -23,8 +23,8 @@ use policy::{
 use serde::Deserialize;
 use std::sync::Arc;
 use types::{
-    Approval, ApprovalId, ApprovalScope, ApprovalState, Error, ErrorCode, Execution, KeyId,
-    PrincipalKind, Privilege, WorkspaceId,
+    Approval, ApprovalId, ApprovalScope, ApprovalState, Error, ErrorCode, KeyId, PrincipalKind,
+    Privilege, WorkspaceId,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -404,9 +404,8 @@ impl Service {
     pub(crate) async fn withdraw_approval(
         self: &Arc<Self>,
         caller: &Caller,
-        execution: &Execution,
+        id: ApprovalId,
     ) -> Result<bool, RequestError> {
-        let Some(id) = execution.approval_id else { return Ok(false) };
         let approval = self.approval(caller, id)?;
         let (service, caller) = (Arc::clone(self), caller.clone());
         run_to_completion(async move { service.write_withdrawal(&caller, approval).await }).await

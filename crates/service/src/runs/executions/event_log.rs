@@ -6,10 +6,13 @@ use crate::error::RequestError;
 use crate::runs::live_log::{LiveLog, NextEvent, NumberedEvent, memory_bytes};
 use crate::runs::output_budget::{FREE_BYTES, OutputLease};
 use crate::service::Service;
+use db::ExecutionJson;
 use futures_util::{Stream, stream};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use types::{Error, ErrorCode, Event, Execution, ExecutionId, Transcript, Warning, WorkspaceId};
+use types::{
+    Error, ErrorCode, Event, Execution, ExecutionId, JsonSize, Transcript, Warning, WorkspaceId,
+};
 
 /// Limit of events that are read for a consumer in this process that needs output and results at
 /// once, such as a model or a terminal.
@@ -143,13 +146,25 @@ fn response_bytes(execution: &Execution) -> u64 {
 }
 
 impl Service {
-    /// Takes memory for a record while it is sent, because a client may be slow.
+    /// Takes memory for a record before it is parsed. It is held until the record is sent, because a
+    /// client may be slow.
     pub(super) fn response_budget(
         &self,
         workspace: WorkspaceId,
-        execution: &Execution,
+        id: ExecutionId,
+        json: &ExecutionJson,
     ) -> Result<Option<ResponseBudget>, RequestError> {
-        let bytes = response_bytes(execution);
+        let bytes = JsonSize::measure(json.as_str()).memory_bytes as u64;
+        let hint = || format!("the record is stored; request execution {id} later");
+        self.reserve_response(workspace, bytes).map_err(|error| error.hint(hint()).into())
+    }
+
+    /// Takes memory for a response before it is built; nothing for a small one.
+    pub fn reserve_response(
+        &self,
+        workspace: WorkspaceId,
+        bytes: u64,
+    ) -> Result<Option<ResponseBudget>, Error> {
         if bytes <= RESPONSE_BYTES_FREE {
             return Ok(None);
         }
@@ -158,8 +173,7 @@ impl Service {
             return Ok(Some(ResponseBudget { _budget: HeldBudget::Own { _lease: lease } }));
         }
         let message = format!("not enough memory for a response of {bytes} bytes");
-        let hint = format!("the record is stored; request execution {} later", execution.id);
-        Err(Error::new(ErrorCode::CapacityExhausted, message).hint(hint).into())
+        Err(Error::new(ErrorCode::CapacityExhausted, message))
     }
 
     /// Every event after the one with this number, until the last.
