@@ -268,7 +268,10 @@ impl AdmittedCommand {
             biased;
             // An environment may have to be built first, which takes minutes.
             () = self.command.stop.requested() => None,
-            leased = engine.lease(&self.record, grants, &active) => Some(leased),
+            leased = async {
+                active.group.wait_for_output_rate().await;
+                engine.lease(&self.record, grants, &active).await
+            } => Some(leased),
         };
         let Some(leased) = leased else { return Ok(self.cancelled_before_start(sink).finished) };
         let mut handle = leased?;
@@ -286,15 +289,18 @@ impl AdmittedCommand {
         sink: EventSink<'_>,
         value_room: &ValueRoom,
     ) -> Result<FinishedExecution, Error> {
+        let active = engine.start_queue.enter(self.command.started_by);
         let taken = tokio::select! {
             biased;
             // If its sandbox died, a new one waits for its turn to start.
             () = self.command.stop.requested() => None,
-            taken = lease.take_sandbox(engine) => Some(taken),
+            taken = async {
+                active.group.wait_for_output_rate().await;
+                lease.take_sandbox(engine).await
+            } => Some(taken),
         };
         let Some(taken) = taken else { return Ok(self.cancelled_before_start(sink).finished) };
         let mut handle = taken?;
-        let active = engine.start_queue.enter(self.command.started_by);
         handle.sandbox.join_group(active.group.clone());
         let inputs = RunInputs {
             number: lease.count_execution(),

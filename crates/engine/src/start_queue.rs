@@ -16,7 +16,8 @@ const READY_RESERVED: usize = 1;
 pub(crate) struct StartQueue {
     /// Without a limit of those that wait: each has its sandbox counted already.
     slots: Arc<SlotQueue>,
-    /// Executions of each caller that wait, start or run. A caller without any is not in it.
+    /// Executions of each caller that wait, start or run. A caller without any is in it for as long as
+    /// its output counts.
     active: Mutex<HashMap<Caller, ExecutionGroup>>,
 }
 
@@ -25,7 +26,7 @@ pub(crate) struct StartQueue {
 pub(crate) struct CountedExecution {
     queue: Arc<StartQueue>,
     caller: Caller,
-    /// All executions of the caller, which its sandboxes share the CPU with.
+    /// All executions of the caller, with which it shares the CPU and the rate of output.
     pub(crate) group: ExecutionGroup,
 }
 
@@ -78,9 +79,8 @@ impl CountedExecution {
 impl Drop for CountedExecution {
     fn drop(&mut self) {
         let mut active = self.queue.active();
-        if self.group.leave() == 0 {
-            active.remove(&self.caller);
-        }
+        self.group.leave();
+        active.retain(|_, group| !group.is_idle());
     }
 }
 

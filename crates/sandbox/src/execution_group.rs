@@ -6,8 +6,9 @@
 //! wait for the supervisor and not the sandboxes of others.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::time::sleep;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -20,6 +21,10 @@ const OUTPUT_BURST_BYTES: u64 = 32 * MIB;
 const OUTPUT_BYTES_PER_SECOND: u64 = 32 * MIB;
 /// Output beyond its limit is read and dropped, which costs this fraction of keeping it.
 const DROPPED_COST: u64 = 4;
+/// Longest pause. What is read beyond it is forgotten: executions of a caller that is over its rate
+/// wait, and must not wait for what others of the same caller have printed long ago.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+const OUTPUT_BYTES_MAX: u64 = OUTPUT_BURST_BYTES + OUTPUT_BYTES_PER_SECOND * PAUSE_MAX.as_secs();
 
 /// Whether an execution has used much CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,21 +72,46 @@ impl ExecutionGroup {
         self.0.executions.load(Ordering::Relaxed)
     }
 
+    /// Whether nothing is left to remember of it.
+    pub fn is_idle(&self) -> bool {
+        self.executions() == 0 && self.output_rate().is_unused(Instant::now())
+    }
+
+    /// Waits until output may be read, so that many short executions are held to the rate as well.
+    pub async fn wait_for_output_rate(&self) {
+        let pause = self.charge_output(0, 0);
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
+    }
+
     /// Counts output that was read. Returns how long its reader must pause now.
     pub(crate) fn charge_output(&self, kept: u64, dropped: u64) -> Duration {
-        let mut rate = self.0.output.lock().unwrap_or_else(PoisonError::into_inner);
-        rate.charge(kept + dropped / DROPPED_COST, Instant::now())
+        self.output_rate().charge(kept + dropped / DROPPED_COST, Instant::now())
+    }
+
+    fn output_rate(&self) -> MutexGuard<'_, OutputRate> {
+        self.0.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl OutputRate {
     fn charge(&mut self, bytes: u64, now: Instant) -> Duration {
+        let bytes = self.bytes_at(now).saturating_add(bytes).min(OUTPUT_BYTES_MAX);
+        *self = Self { bytes, at: now };
+        let over = bytes.saturating_sub(OUTPUT_BURST_BYTES);
+        Duration::from_secs_f64(over as f64 / OUTPUT_BYTES_PER_SECOND as f64)
+    }
+
+    fn is_unused(&self, now: Instant) -> bool {
+        self.bytes_at(now) == 0
+    }
+
+    /// The bytes that still count.
+    fn bytes_at(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.at).as_micros();
         let forgotten = elapsed.saturating_mul(u128::from(OUTPUT_BYTES_PER_SECOND)) / 1_000_000;
-        let forgotten = u64::try_from(forgotten).unwrap_or(u64::MAX);
-        *self = Self { bytes: self.bytes.saturating_sub(forgotten) + bytes, at: now };
-        let over = self.bytes.saturating_sub(OUTPUT_BURST_BYTES);
-        Duration::from_secs_f64(over as f64 / OUTPUT_BYTES_PER_SECOND as f64)
+        self.bytes.saturating_sub(u64::try_from(forgotten).unwrap_or(u64::MAX))
     }
 }
 
@@ -100,6 +130,8 @@ mod tests {
         assert_eq!(rate.charge(32 * MIB, start), second);
         assert_eq!(rate.charge(0, start + second), Duration::ZERO, "the pause was long enough");
         assert_eq!(rate.charge(16 * MIB, start + second), second / 2);
+        assert_eq!(rate.charge(1_000 * MIB, start + second), PAUSE_MAX, "no pause is longer");
+        assert_eq!(rate.charge(0, start + second + PAUSE_MAX), Duration::ZERO);
         // Twin: a caller that has paused is read at once again.
         assert_eq!(rate.charge(32 * MIB, start + 10 * second), Duration::ZERO);
     }
@@ -108,9 +140,22 @@ mod tests {
     fn t220_executions_of_one_caller_share_the_rate_and_those_of_another_do_not() {
         let (flood, neighbour) = (ExecutionGroup::default(), ExecutionGroup::default());
         let executions: Vec<_> = (0..14).map(|_| flood.clone()).collect();
-        let pauses = executions.iter().map(|it| it.charge_output(16 * MIB, 0));
-        assert!(pauses.last().is_some_and(|pause| pause > Duration::from_secs(4)));
+        let pauses = executions.iter().map(|it| it.charge_output(4 * MIB, 0));
+        assert!(pauses.last().is_some_and(|pause| pause > Duration::from_millis(500)));
         assert_eq!(neighbour.charge_output(MIB, 0), Duration::ZERO);
+    }
+
+    #[test]
+    fn t227_what_a_caller_has_printed_is_remembered_after_its_last_execution_and_not_for_ever() {
+        let start = Instant::now();
+        let group = ExecutionGroup::default();
+        group.join();
+        assert!(!group.is_idle());
+        group.charge_output(64 * MIB, 0);
+        group.leave();
+        assert!(!group.is_idle(), "its next execution is held to the rate");
+        assert!(group.output_rate().is_unused(start + Duration::from_secs(60)));
+        assert!(ExecutionGroup::default().is_idle());
     }
 
     #[test]

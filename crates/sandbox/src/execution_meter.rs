@@ -61,6 +61,7 @@ pub(crate) struct ExecutionMeter<'a> {
     pub(crate) deadline: Instant,
     pub(crate) overrun: Option<Overrun>,
     queue_wait_left: Duration,
+    paused_until: Option<Instant>,
     stopped_at_cpu: Option<Duration>,
     pub(crate) interrupt_outcome: Option<RunnerOutcome>,
     pub(crate) budget: CaptureBudget,
@@ -93,6 +94,7 @@ impl<'a> ExecutionMeter<'a> {
             deadline: started + Duration::from_millis(limits.wall_ms),
             overrun: None,
             queue_wait_left: QUEUE_WAIT_MAX,
+            paused_until: None,
             stopped_at_cpu: None,
             interrupt_outcome: None,
             budget: CaptureBudget::new(limits.output_bytes, group),
@@ -110,8 +112,18 @@ impl<'a> ExecutionMeter<'a> {
     pub(crate) fn drain(&mut self, source: &mut OutputPipe) {
         let Self { sink, started, budget, chunks, .. } = self;
         let t = millis(started.elapsed());
-        source.drain(budget, |stream, text| chunks.push(t, stream, text, *sink));
+        let pause = source.drain(budget, |stream, text| chunks.push(t, stream, text, *sink));
         chunks.emit_due(t, *sink);
+        if !pause.is_zero() {
+            self.paused_until = Some(Instant::now() + pause);
+            self.extend_for_queue(pause);
+        }
+    }
+
+    /// Until when nothing of the sandbox is read, because its caller is over the rate of output. Its
+    /// messages wait as well: each of them would have the output before it read.
+    pub(crate) fn paused_until(&self) -> Option<Instant> {
+        self.paused_until.filter(|until| *until > Instant::now())
     }
 
     /// Emits all output that was held.

@@ -145,12 +145,13 @@ impl OutputPipe {
         }
     }
 
-    /// Reads all available bytes and emits the text within the budget.
+    /// Reads all available bytes and emits the text within the budget. Returns for how long the group
+    /// must not be read, because it is over its rate.
     pub(crate) fn drain(
         &mut self,
         budget: &mut CaptureBudget,
         mut emit: impl FnMut(OutputStream, String),
-    ) {
+    ) -> Duration {
         let mut buffer = [0; READ_BYTES];
         let mut bytes = 0;
         let (kept, dropped) = (budget.kept, budget.dropped);
@@ -175,6 +176,7 @@ impl OutputPipe {
         let pause = budget.group.charge_output(budget.kept - kept, budget.dropped - dropped);
         let rest = if self.count_read(bytes) { pause.max(REST) } else { pause };
         self.pipe = std::mem::replace(&mut self.pipe, Pipe::Closed).after(rest, Pipe::watch);
+        pause
     }
 
     /// Counts a read; returns whether there were so many small ones that the pipe must rest.

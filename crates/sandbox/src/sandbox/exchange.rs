@@ -117,6 +117,7 @@ impl Sandbox {
         loop {
             slice.yield_if_used().await;
             run.extend_for_queue(self.channel.take_queue_wait());
+            let paused_until = run.paused_until();
             let [stdout, stderr] = &mut self.streams;
             // Checked each time: a sandbox that never stops sending must not delay the timers, and the
             // timers of the runtime fire only when no other future is ready.
@@ -127,9 +128,17 @@ impl Sandbox {
                     () = sleep_until(clock.next_wakeup(run, installs).into()) => continue,
                     () = run.stop_request_changed() => continue,
                     reading = self.meter.next_reading() => ExchangeEvent::Measured(reading),
-                    () = stdout.ready() => ExchangeEvent::OutputReady(0),
-                    () = stderr.ready() => ExchangeEvent::OutputReady(1),
-                    received = self.channel.receive() => ExchangeEvent::Received(received),
+                    () = stdout.ready(), if paused_until.is_none() => {
+                        ExchangeEvent::OutputReady(0)
+                    }
+                    () = stderr.ready(), if paused_until.is_none() => {
+                        ExchangeEvent::OutputReady(1)
+                    }
+                    () = sleep_until(paused_until.unwrap_or_else(Instant::now).into()),
+                        if paused_until.is_some() => continue,
+                    received = self.channel.receive(), if paused_until.is_none() => {
+                        ExchangeEvent::Received(received)
+                    }
                     (elapsed, result) = installs.next_result() => ExchangeEvent::InstallDone(elapsed, result),
                     _ = self.process.readable() => ExchangeEvent::Exited,
                 },
