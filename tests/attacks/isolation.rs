@@ -318,7 +318,6 @@ for place in ('/workspace', '/tmp', '/dev/shm', '/home/jar', '/var/tmp'):
     with open(place + '/unlinked', 'w') as file:
         os.unlink(place + '/unlinked')
         file.write('x' * 100000)
-os.setxattr('/workspace', 'user.residue', b'x')
 _libc.shmget(4040, 4096, 0o1666)
 left = socket.socket(socket.AF_UNIX); left.bind('\\0residue'); left.listen()
 if os.fork() == 0:

@@ -161,18 +161,40 @@ print(*(line.split()[1] for line in status.splitlines() if line.startswith(('Cap
         &engine,
         &[
             ("create('/workspace/x')", "ok"),
-            ("os.setxattr('/workspace/x', 'security.capability', bytes([1, 0, 0, 2]) + b'\\xff' * 16)", "EPERM"),
-            ("os.setxattr('/workspace/x', 'trusted.x', b'x')", "EPERM"),
+            ("os.setxattr('/workspace/x', 'security.capability', bytes([1, 0, 0, 2]) + b'\\xff' * 16)", "ENOTSUP"),
+            ("os.setxattr('/workspace/x', 'trusted.x', b'x')", "ENOTSUP"),
             ("os.chown('/workspace/x', 0, 0)", "EPERM|EINVAL"),
             ("os.mknod('/workspace/d', 0o600 | stat.S_IFCHR, os.makedev(1, 3))", "EPERM"),
             ("os.mknod('/workspace/b', 0o600 | stat.S_IFBLK, os.makedev(254, 0))", "EPERM"),
             ("os.link('/etc/passwd', '/workspace/passwd')", "EXDEV|EPERM"),
             ("os.link('/proc/self/exe', '/workspace/exe')", "EXDEV|EPERM"),
             ("os.link('/workspace/x', '/workspace/y')", "ok"),
-            ("os.setxattr('/workspace/x', 'user.x', b'x')", "ok|EOPNOTSUPP"),
+            ("os.setxattr('/workspace/x', 'user.x', b'x')", "ENOTSUP"),
         ],
     )
     .await;
+}
+
+/// A list of 64 KiB for each file of a directory, which no cgroup is charged for.
+#[tokio::test(flavor = "multi_thread")]
+async fn t228_no_access_control_list_can_be_set_and_copies_do_without() {
+    let engine = engine();
+    let attack = "
+import shutil, struct, tarfile
+entries = [(1, 7, -1)] + [(2, 7, 1000)] * 8180 + [(4, 7, -1), (16, 7, -1), (32, 7, -1)]
+wanted = struct.pack('<I', 2) + b''.join(struct.pack('<HHi', *entry) for entry in entries)
+os.mkdir('d')
+names = ['system.posix_acl_default', 'system.posix_acl_access', 'user.x']
+print(*(outcome(lambda: os.setxattr('d', name, wanted)) for name in names))
+create('d/file')
+shutil.copytree('d', 'copy')
+with tarfile.open('d.tar', 'w') as archive: archive.add('d')
+with tarfile.open('d.tar') as archive: archive.extractall('out', filter='data')
+print(os.listdir('copy'), os.listdir('out/d'), os.listxattr('d'))";
+    assert_eq!(
+        answer(&engine, attack).await,
+        "ENOTSUP ENOTSUP ENOTSUP\n['file'] ['file'] []"
+    );
 }
 
 /// Pid 1 has the same user inside, and fewer privileges than any other process: it can be neither read nor ended.

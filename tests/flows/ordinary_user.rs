@@ -312,6 +312,51 @@ fn t86_ordinary_sharing_works_without_root() {
     assert_eq!(printed(&home.exec(&["--memory", "128", code])), expected);
 }
 
+/// Memory behind descriptors, each of which counts for little. `COUNT` of them.
+const HELD_BY_DESCRIPTORS: [(&str, &str); 2] = [
+    (
+        "Landlock rulesets with a rule for each port",
+        "import ctypes, os, struct, time\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+         attributes = struct.pack('QQ', 0, 3)\nkept = []\nfor n in range(COUNT):\n    \
+         ruleset = libc.syscall(444, attributes, 16, 0)\n    \
+         if ruleset < 0: print('refused'); raise SystemExit\n    kept.append(ruleset)\n    \
+         for port in range(20_000): libc.syscall(445, ruleset, 2, struct.pack('QQ', 1, port), 0)\n\
+         time.sleep(3); print('held')",
+    ),
+    (
+        "listings of watches that were read once",
+        "import os, select, time\nfds = [os.eventfd(0) for _ in range(100)]\n\
+         poll = select.epoll()\nfor fd in fds:\n    for high in range(150):\n        \
+         other = os.dup2(fd, 300 + high); poll.register(other); os.close(other)\n\
+         kept = []\nfor n in range(COUNT):\n    \
+         kept.append(os.open(f'/proc/self/fdinfo/{poll.fileno()}', os.O_RDONLY))\n    \
+         os.read(kept[-1], 1)\ntime.sleep(3); print('held')",
+    ),
+];
+
+#[test]
+fn t229_memory_behind_descriptors_is_held_to_the_limit_without_root() {
+    let home = Home::new();
+    let run = |code: &str| home.exec(&["--memory", "64", "--timeout", "60", code]);
+    for (way, code) in HELD_BY_DESCRIPTORS {
+        let output = run(&code.replace("COUNT", "200"));
+        let is_stopped = match output.status.code() {
+            Some(0) => stdout(&output) == "refused\n",
+            Some(137) => stderr(&output).contains("exceeded the memory limit of 64 MiB"),
+            _ => false,
+        };
+        assert!(is_stopped, "{way}: {} {}", stdout(&output), stderr(&output));
+    }
+    // The twin: a server with hundreds of watches that looks at its descriptors.
+    let server = "import os, select, time\nfds = [os.eventfd(0) for _ in range(700)]\n\
+                  poll = select.epoll()\nfor fd in fds: poll.register(fd)\n\
+                  for fd in os.listdir('/proc/self/fdinfo'):\n    \
+                  try: open(f'/proc/self/fdinfo/{fd}').read()\n    except OSError: pass\n\
+                  kept = open(f'/proc/self/fdinfo/{poll.fileno()}'); kept.read()\n\
+                  time.sleep(1); print('served')";
+    assert_eq!(printed(&run(server)), "served\n");
+}
+
 #[test]
 fn t88_one_sandbox_does_not_use_up_the_epoll_watches_of_its_user() {
     let home = Home::new();

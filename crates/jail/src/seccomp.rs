@@ -46,6 +46,7 @@ impl Policy {
                 table::ALLOWED,
                 table::ALLOWED_ON_THIS_ARCH,
                 table::PRETENDED,
+                table::UNSUPPORTED,
                 table::FORBIDDEN,
                 table::FORBIDDEN_ON_THIS_ARCH,
                 table::ABSENT,

@@ -10,6 +10,8 @@ use super::{
 
 const MMAP: &[Syscall] = calls![SYS_mmap];
 const UNMAPPED: &[Syscall] = calls![SYS_memfd_create SYS_shmget];
+const LANDLOCK: &[Syscall] =
+    calls![SYS_landlock_create_ruleset SYS_landlock_add_rule SYS_landlock_restrict_self];
 
 pub(super) const COUNTED: &[SyscallGroup] = &[
     by_argument(
@@ -30,6 +32,7 @@ pub(super) const COUNTED: &[SyscallGroup] = &[
          start; their pages are charged to the cgroup (huge ones take a capability)",
         calls![SYS_shmget],
     ),
+    allow("a program may restrict itself further; its rules are charged to the cgroup", LANDLOCK),
 ];
 
 pub(super) const UNCOUNTED: &[SyscallGroup] = &[
@@ -44,6 +47,11 @@ pub(super) const UNCOUNTED: &[SyscallGroup] = &[
         "memory that no process has mapped is counted by a cgroup alone, and here there is none; \
          multiprocessing.shared_memory uses files, which are counted",
         UNMAPPED,
+    ),
+    absent(
+        "a ruleset of Landlock holds up to 4.5 MB behind one descriptor, which a cgroup alone counts; \
+         programs take a kernel without it for granted",
+        LANDLOCK,
     ),
 ];
 

@@ -3,6 +3,7 @@
 //! There are three kinds of refusal. FORBIDDEN returns EPERM, because pretending that Linux has no
 //! `mount` would only confuse. ABSENT returns ENOSYS, and names calls that are omitted on purpose
 //! although an unlisted call would get the same error. PRETENDED returns success and does nothing.
+//! UNSUPPORTED returns the error of a file system without the feature.
 //!
 //! A call belongs in ALLOWED when Python, its common packages or glibc make it, and when it can
 //! reach nothing outside the sandbox's own namespaces, cgroup and limits.
@@ -24,6 +25,10 @@ pub(super) const fn forbid(why: &'static str, calls: &'static [Syscall]) -> Sysc
 
 pub(super) const fn absent(why: &'static str, calls: &'static [Syscall]) -> SyscallGroup {
     SyscallGroup { why, rule: SyscallRule::Always(SyscallVerdict::Errno(ENOSYS)), calls }
+}
+
+const fn unsupported(why: &'static str, calls: &'static [Syscall]) -> SyscallGroup {
+    SyscallGroup { why, rule: SyscallRule::Always(SyscallVerdict::Errno(EOPNOTSUPP)), calls }
 }
 
 pub(super) const ALLOWED: &[SyscallGroup] = &[
@@ -57,9 +62,9 @@ pub(super) const ALLOWED: &[SyscallGroup] = &[
         "shutil.copy2 and tarfile carry modes, owners, times and attributes along; the user \
          namespace has one id, so an owner can only be kept",
         calls![
-            SYS_fchmod SYS_fchmodat SYS_fchmodat2 SYS_fchown SYS_fchownat SYS_utimensat SYS_setxattr
-            SYS_lsetxattr SYS_fsetxattr SYS_getxattr SYS_lgetxattr SYS_fgetxattr SYS_listxattr
-            SYS_llistxattr SYS_flistxattr SYS_removexattr SYS_lremovexattr SYS_fremovexattr
+            SYS_fchmod SYS_fchmodat SYS_fchmodat2 SYS_fchown SYS_fchownat SYS_utimensat SYS_getxattr
+            SYS_lgetxattr SYS_fgetxattr SYS_listxattr SYS_llistxattr SYS_flistxattr SYS_removexattr
+            SYS_lremovexattr SYS_fremovexattr
         ],
     ),
     allow(
@@ -141,10 +146,6 @@ pub(super) const ALLOWED: &[SyscallGroup] = &[
             SYS_getpeername SYS_getsockopt SYS_recvmmsg
         ],
     ),
-    allow(
-        "a program may restrict itself further",
-        calls![SYS_landlock_create_ruleset SYS_landlock_add_rule SYS_landlock_restrict_self],
-    ),
 ];
 
 /// Calls that newer architectures lack; glibc on x86_64 still makes many of them.
@@ -192,6 +193,13 @@ pub(super) const PRETENDED: &[SyscallGroup] = &[
         calls![SYS_fadvise64 SYS_readahead],
     ),
 ];
+
+pub(super) const UNSUPPORTED: &[SyscallGroup] = &[unsupported(
+    "an access control list of 64 KiB can be set for each file, and no cgroup is charged for it; the \
+     name of an attribute cannot be seen here, and file systems without attributes are common: \
+     shutil.copy2 and tarfile go on",
+    calls![SYS_setxattr SYS_lsetxattr SYS_fsetxattr],
+)];
 
 pub(super) const FORBIDDEN: &[SyscallGroup] = &[
     forbid("enter or make a namespace", calls![SYS_unshare SYS_setns]),

@@ -7,8 +7,9 @@
 //! that the file had when it was watched; a file has a lock for each range.
 
 use super::process_totals::Process;
-use rustix::fs::{Dir, Mode, OFlags, openat};
+use rustix::fs::{Dir, Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
@@ -26,24 +27,60 @@ const EXAMINED_MAX: u64 = 4_096;
 pub(super) const WATCH: &str = "tfd:";
 pub(super) const LOCK: &str = "lock:";
 
-/// Whether the processes exceed the limit, as far as one reading shows.
-pub(super) fn too_many(proc: &OwnedFd, processes: &[Process], kinds: &[&str]) -> bool {
+/// Watches that a process may list without a count of its open listings: 24 KiB of text.
+const LISTED_FREE: u64 = 256;
+/// Memory of an open `/proc/PID/fdinfo/N` for each watch that it lists: a line, and the doubling of the
+/// buffer that holds it.
+const LISTED_BYTES: u64 = 2 * 96;
+
+/// What the kernel keeps for the descriptors of a sandbox, as far as one reading shows.
+pub(super) struct KernelObjects {
+    /// There are more than a sandbox may have.
+    pub(super) too_many: bool,
+    /// The most that open listings of watches hold. Each has all of its text in memory once it was read,
+    /// and no other file of `/proc` does.
+    pub(super) listing_bytes: u64,
+}
+
+pub(super) fn examine(proc: &OwnedFd, processes: &[Process], kinds: &[&str]) -> KernelObjects {
     let (mut found, mut examined) = (0, 0);
     let (later, first) = processes.split_at(random_below(processes.len()));
+    let mut seen = Vec::new();
     for process in first.iter().chain(later) {
         match count_of_process(proc, process, kinds, OBJECTS_MAX - found) {
             Ok(count) => found += count,
             // It has ended meanwhile.
             Err(Errno::NOENT | Errno::SRCH) => {}
             // A process that cannot be read may have any number.
-            Err(_) => return true,
+            Err(_) => return KernelObjects { too_many: true, listing_bytes: 0 },
         }
+        seen.push(process);
         examined += process.descriptors;
         if found > OBJECTS_MAX || examined > EXAMINED_MAX {
             break;
         }
     }
-    found > OBJECTS_MAX
+    let listings = match found > LISTED_FREE {
+        true => seen.iter().map(|process| listings_of_process(proc, process)).sum(),
+        false => 0,
+    };
+    KernelObjects {
+        too_many: found > OBJECTS_MAX,
+        listing_bytes: listings * found.min(OBJECTS_MAX) * LISTED_BYTES,
+    }
+}
+
+/// How many listings of descriptors a process has open.
+fn listings_of_process(proc: &OwnedFd, process: &Process) -> u64 {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(proc, format!("{}/fd", process.path), flags, Mode::empty());
+    let Ok(entries) = directory.and_then(|fd| Ok((Dir::read_from(&fd)?, fd))) else { return 0 };
+    let is_listing = |link: &CString| link.to_bytes().windows(8).any(|part| part == b"/fdinfo/");
+    let links = entries
+        .0
+        .flatten()
+        .filter_map(|entry| readlinkat(&entries.1, entry.file_name(), Vec::new()).ok());
+    links.filter(is_listing).count() as u64
 }
 
 /// A number below `count` that code in the sandbox cannot know.

@@ -123,7 +123,7 @@ pub(super) fn read_process_totals(
 pub(super) fn too_many_locks(proc: &OwnedFd) -> bool {
     for _ in 0..SCANS_MAX {
         let all = processes(proc, VforkChildren::Count);
-        if kernel_objects::too_many(proc, &all.all, &[kernel_objects::LOCK]) {
+        if kernel_objects::examine(proc, &all.all, &[kernel_objects::LOCK]).too_many {
             return true;
         }
         if !all.unseen {
@@ -153,10 +153,14 @@ fn sum_usage(
     let tables: u64 = with_memory().map(|process| process.tables_bytes).sum();
     // A mapped file would count twice if its pages and its bytes were both added.
     let files = (bytes_in_files(workspace) + bytes_in_scratch(proc)).max(shared);
-    let too_many_objects =
-        kernel_objects::too_many(proc, &all.all, &[kernel_objects::WATCH, kernel_objects::LOCK]);
+    let objects =
+        kernel_objects::examine(proc, &all.all, &[kernel_objects::WATCH, kernel_objects::LOCK]);
     let descriptors: u64 = all.all.iter().map(|process| process.descriptors).sum();
-    let held = files + tables + descriptors * DESCRIPTOR_BYTES + sockets::max_socket_bytes(proc);
+    let held = files
+        + tables
+        + descriptors * DESCRIPTOR_BYTES
+        + objects.listing_bytes
+        + sockets::max_socket_bytes(proc);
     let mut memory_bytes = held + with_memory().map(|process| process.anonymous_bytes).sum::<u64>();
     if memory_bytes > limits.memory_bytes {
         memory_bytes =
@@ -165,7 +169,7 @@ fn sum_usage(
     UsageReading {
         cpu: all.cpu,
         memory_bytes,
-        over_memory: memory_bytes > limits.memory_bytes || too_many_objects,
+        over_memory: memory_bytes > limits.memory_bytes || objects.too_many,
         over_process_sessions: false,
         unmeasured: false,
         oom_kills: 0,
