@@ -6,6 +6,8 @@
 //! be reached.
 
 use super::issuer::{Issuer, is_secure};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use egress::{FetchConfig, FetchError, Fetcher};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
@@ -194,6 +196,28 @@ impl CachedKeys {
     }
 }
 
+/// The points of small order on the curve of Ed25519, and their other encodings, in hexadecimal and
+/// without the sign. A signature for such a key can be made without a private key.
+const SMALL_ORDER: [&str; 7] = [
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+];
+
+/// Whether a public key of Ed25519 has small order. One that cannot be decoded is refused later.
+fn has_small_order(x: &str) -> bool {
+    let Ok(mut point) = URL_SAFE_NO_PAD.decode(x) else { return false };
+    if let Some(last) = point.last_mut() {
+        *last &= 0x7f;
+    }
+    let point: String = point.iter().map(|byte| format!("{byte:02x}")).collect();
+    SMALL_ORDER.contains(&point.as_str())
+}
+
 /// A key with an id, for signatures with a supported algorithm. Symmetric keys, such as for HMAC,
 /// are rejected.
 fn trusted_key(key: Value) -> Option<TrustedKey> {
@@ -203,7 +227,9 @@ fn trusted_key(key: Value) -> Option<TrustedKey> {
         AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => {
             (Algorithm::ES256, KeyAlgorithm::ES256)
         }
-        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
+        AlgorithmParameters::OctetKeyPair(key)
+            if key.curve == EllipticCurve::Ed25519 && !has_small_order(&key.x) =>
+        {
             (Algorithm::EdDSA, KeyAlgorithm::EdDSA)
         }
         _ => return None,
@@ -247,6 +273,23 @@ mod tests {
         for other in others {
             assert!(trusted_key(key(other.clone())).is_none(), "{other}");
         }
+    }
+
+    #[test]
+    fn t224_a_key_for_which_anyone_can_sign_is_no_key() {
+        for point in SMALL_ORDER {
+            let bytes: Vec<u8> = (0..64)
+                .step_by(2)
+                .map(|at| u8::from_str_radix(&point[at..at + 2], 16).unwrap())
+                .collect();
+            let mut signed = bytes.clone();
+            signed[31] |= 0x80;
+            for bytes in [bytes, signed] {
+                let x = URL_SAFE_NO_PAD.encode(bytes);
+                assert!(trusted_key(key(json!({"x": x}))).is_none(), "{point}");
+            }
+        }
+        assert!(trusted_key(key(json!({}))).is_some());
     }
 
     #[test]
