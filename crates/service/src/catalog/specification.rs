@@ -34,6 +34,9 @@ const BYTES_MAX: usize = 100_000;
 const DEPTH_MAX: usize = 64;
 /// Limit of values, including those that aliases repeat: as many as [`BYTES_MAX`] can contain.
 const VALUES_MAX: usize = 100_000;
+/// Limit of the values that aliases repeat. People repeat a block or two; in a hostile text a few bytes
+/// are an alias for thousands of values, which take CPU time and memory like written ones.
+const ALIASED_VALUES_MAX: usize = 10_000;
 /// Limit of the bytes of all values together.
 const TEXT_BYTES_MAX: usize = 10 * BYTES_MAX;
 
@@ -275,6 +278,9 @@ fn parse_yaml(text: &str) -> Result<Map<String, Value>, RequestError> {
             max_depth: DEPTH_MAX,
             max_nodes: VALUES_MAX,
             max_total_scalar_bytes: TEXT_BYTES_MAX,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: ALIASED_VALUES_MAX,
         },
         // `y` and `on` are strings, as in YAML 1.2.
         strict_booleans: true,
@@ -672,6 +678,16 @@ mod tests {
             parse_specification("a: &a [x]\nb: [*a, *a]\n").is_ok(),
             "an alias is nothing bad by itself"
         );
+    }
+
+    #[test]
+    fn t225_aliases_repeat_blocks_and_not_megabytes() {
+        let repeated = |times: usize| {
+            format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(100), vec!["*a"; times].join(","))
+        };
+        assert!(parse_specification(&repeated(50)).is_ok());
+        let (_, message) = refusal(&repeated(200));
+        assert!(message.contains("alias"), "{message}");
     }
 
     fn json() -> impl Strategy<Value = Value> {
