@@ -191,10 +191,7 @@ shutil.copytree('d', 'copy')
 with tarfile.open('d.tar', 'w') as archive: archive.add('d')
 with tarfile.open('d.tar') as archive: archive.extractall('out', filter='data')
 print(os.listdir('copy'), os.listdir('out/d'), os.listxattr('d'))";
-    assert_eq!(
-        answer(&engine, attack).await,
-        "ENOTSUP ENOTSUP ENOTSUP\n['file'] ['file'] []"
-    );
+    assert_eq!(answer(&engine, attack).await, "ENOTSUP ENOTSUP ENOTSUP\n['file'] ['file'] []");
 }
 
 /// Pid 1 has the same user inside, and fewer privileges than any other process: it can be neither read nor ended.
