@@ -3,7 +3,7 @@
 use crate::harness::wait;
 use crate::raw::{authority, connect};
 use crate::test_server::{Api, World, events, parse_events, printed};
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::fs;
 use std::thread::available_parallelism;
@@ -492,18 +492,18 @@ async fn t220_output_of_one_caller_beyond_its_rate_waits_and_none_of_it_is_lost(
     assert!(started.elapsed() > least, "{:?}", started.elapsed());
 }
 
-/// Statuses of the record under this path, requested several times at once.
-async fn requested_at_once(api: &Api, path: &str, times: usize) -> Vec<u16> {
-    let request = || {
-        let (api, path) = (api.clone(), path.to_owned());
+/// Statuses of one request, sent several times at once.
+async fn statuses_at_once(request: impl Fn() -> RequestBuilder, times: usize) -> Vec<u16> {
+    let send = || {
+        let sending = request().timeout(PATIENCE).send();
         tokio::spawn(async move {
-            let response = api.request(Method::GET, &path).timeout(PATIENCE).send().await.unwrap();
+            let response = sending.await.unwrap();
             let status = response.status().as_u16();
             response.bytes().await.unwrap();
             status
         })
     };
-    let requests: Vec<_> = (0..times).map(|_| request()).collect();
+    let requests: Vec<_> = (0..times).map(|_| send()).collect();
     let mut statuses = Vec::new();
     for request in requests {
         statuses.push(request.await.unwrap());
@@ -515,15 +515,36 @@ async fn requested_at_once(api: &Api, path: &str, times: usize) -> Vec<u16> {
 async fn t222_records_with_large_values_are_counted_before_they_are_built() {
     // One workspace has half of it: one of these records at a time.
     let world = World::with(&["--output-budget-mib", "256"]).await;
-    let record = values(&world, 1).await.remove(0);
-    let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
-    let (peak, statuses) = peak_during(&world, requested_at_once(&world.owner, &path, 24)).await;
+    let run = || {
+        let request = world.owner.request(Method::POST, "/v1/execute");
+        let request = request.header("content-type", "application/json");
+        let body = json!({"code": NUMBERS, "limits": limits(MIB)});
+        request.header("idempotency-key", "one").timeout(PATIENCE).body(body.to_string())
+    };
+    let record: Value = run().send().await.unwrap().json().await.unwrap();
+    assert_eq!(record["status"], "succeeded", "{}", record["error"]);
+    // A replay builds the record, which is as large as the first time.
+    let (peak, statuses) = peak_during(&world, statuses_at_once(run, 24)).await;
     assert!(statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
     assert!(statuses.contains(&200), "{statuses:?}");
     assert!(peak < 160 * MIB, "{} MiB", peak / MIB);
-    // The twin: one reader at a time always gets the whole record, and states need no memory.
+    // The twin: one at a time always gets the whole record.
+    let again: Value = run().send().await.unwrap().json().await.unwrap();
+    assert_eq!((&again["id"], &again["value"]), (&record["id"], &record["value"]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t223_a_record_that_has_ended_is_sent_as_the_text_that_it_is() {
+    let world = World::with(&["--output-budget-mib", "256"]).await;
+    let record = values(&world, 1).await.remove(0);
+    let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
+    let get = || world.owner.request(Method::GET, &path);
+    let (peak, statuses) = peak_during(&world, statuses_at_once(get, 24)).await;
+    assert_eq!(statuses, [200; 24]);
+    // 0.9 MB as text, 44 MB as a tree.
+    assert!(peak < 96 * MIB, "{} MiB", peak / MIB);
     let again = world.owner.get(&path).await;
-    assert_eq!(again["value"], record["value"]);
+    assert!(again == record, "the stored text is the record of the response");
 }
 
 #[tokio::test(flavor = "multi_thread")]

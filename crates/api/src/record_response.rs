@@ -9,8 +9,9 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use serde_json::Value;
-use service::{EventLog, ExecutionJson, ExecutionRecord, Page, ResponseBudget};
+use service::{EventLog, ExecutionJson, ExecutionRecord, Page, ResponseBudget, StoredExecution};
 use std::io;
+use tokio::task::spawn_blocking;
 use types::{Event, Execution, Transcript};
 
 /// Chunk size of a streamed text.
@@ -22,15 +23,7 @@ const EMPTY_END: &str = r#""results":[],"output":[]}"#;
 pub(crate) fn record_response(record: ExecutionRecord) -> Response {
     let ExecutionRecord { execution, log, budget: room } = record;
     let body = match log.and_then(|log| Some((log, record_head(&execution)?))) {
-        Some((log, head)) => {
-            let begin = text_stream(format!(r#"{head}"results":["#));
-            let results = field_stream(log.clone(), RecordField::Results);
-            let between = text_stream(r#"],"output":["#.to_owned());
-            let (output, end) =
-                (field_stream(log, RecordField::Output), text_stream("]}".to_owned()));
-            let parts = begin.chain(results).chain(between).chain(output).chain(end);
-            guarded_body(parts, room)
-        }
+        Some((log, head)) => return streamed_response(head, log, room),
         None if room.is_some() => {
             let text = serde_json::to_string(&execution).unwrap_or_default();
             drop(execution);
@@ -38,6 +31,28 @@ pub(crate) fn record_response(record: ExecutionRecord) -> Response {
         }
         None => return Json(execution).into_response(),
     };
+    json_response(body)
+}
+
+/// Responds with a stored record, which is text already. Absent for a record in another form than
+/// this version writes.
+pub(crate) fn stored_response(stored: StoredExecution) -> Option<Response> {
+    let StoredExecution { json, log, budget } = stored;
+    let head = json.as_str().strip_suffix(EMPTY_END)?.to_owned();
+    Some(streamed_response(head, log, budget))
+}
+
+/// Responds with the JSON before the two long fields, and with these from the log.
+fn streamed_response(head: String, log: EventLog, budget: Option<ResponseBudget>) -> Response {
+    let begin = text_stream(format!(r#"{head}"results":["#));
+    let results = field_stream(log.clone(), RecordField::Results);
+    let between = text_stream(r#"],"output":["#.to_owned());
+    let (output, end) = (field_stream(log, RecordField::Output), text_stream("]}".to_owned()));
+    let parts = begin.chain(results).chain(between).chain(output).chain(end);
+    json_response(guarded_body(parts, budget))
+}
+
+fn json_response(body: Body) -> Response {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
@@ -112,10 +127,12 @@ fn field_stream(log: EventLog, field: RecordField) -> impl Stream<Item = io::Res
             return Ok::<_, io::Error>(None);
         }
         writing.read().await?;
-        let text = writing.take_ready()?;
-        Ok(Some((Bytes::from(text), writing)))
+        // One item can have megabytes, and is not written on a thread that serves requests.
+        let write = move || writing.take_ready().map(|text| (text, writing));
+        let (text, writing) = spawn_blocking(write).await.map_err(io::Error::other)??;
+        Ok(Some((text_stream(text), writing)))
     })
-    .try_filter(|bytes| std::future::ready(!bytes.is_empty()))
+    .try_flatten()
 }
 
 impl RecordFieldWriter {

@@ -479,6 +479,21 @@ impl Reader<'_> {
         Ok(bytes.unwrap_or_default())
     }
 
+    /// The size of the largest batch of events, which a reader has in memory at once.
+    pub fn largest_event_batch(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<u64, DatabaseError> {
+        let sql = "SELECT max(coalesce(length(events), 0), coalesce((\
+                       SELECT max(length(body)) FROM execution_events \
+                       WHERE workspace = ?1 AND execution = ?2 AND first <= events_before\
+                   ), 0)) AS bytes FROM executions WHERE workspace = ?1 AND id = ?2";
+        let bytes =
+            self.query_one(sql, (workspace.uuid(), id.uuid()), |row| Ok(row.get("bytes")?))?;
+        Ok(bytes.unwrap_or_default())
+    }
+
     pub fn pending_call_json(
         &self,
         workspace: WorkspaceId,

@@ -73,7 +73,8 @@ pub use runs::approvals::{ApprovalDecision, ApprovalJson, ApprovalQuery, Decisio
 pub use runs::call_target::EXECUTE_PYTHON;
 pub use runs::code_permission::{PermissionChange, ToolPermission};
 pub use runs::executions::{
-    EventLog, ExecutionHandle, ExecutionQuery, ExecutionRecord, ResponseBudget, SubmitOptions,
+    EventLog, ExecutionHandle, ExecutionQuery, ExecutionRecord, ResponseBudget, StoredExecution,
+    SubmitOptions,
 };
 pub use runs::launch::Submitted;
 pub use runs::live_log::NumberedEvent;

@@ -25,6 +25,16 @@ pub enum ExecutionStatus {
 }
 
 impl ExecutionStatus {
+    /// Whether its record does not change any more.
+    pub fn has_ended(self) -> bool {
+        match self {
+            Self::WaitingApproval | Self::Queued | Self::Running => false,
+            Self::Succeeded | Self::Failed | Self::TimedOut | Self::Cancelled | Self::Denied => {
+                true
+            }
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::WaitingApproval => "waiting_approval",

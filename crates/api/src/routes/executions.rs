@@ -6,7 +6,7 @@ use crate::execution_response::{call_response, submit_options};
 use crate::extract::{Json, Path, Query};
 use crate::idempotency::ClaimedKey;
 use crate::problem::Problem;
-use crate::record_response::{page_response, record_response};
+use crate::record_response::{page_response, record_response, stored_response};
 use crate::sse::{self, LastEventId, ResponseMode};
 use axum::Extension;
 use axum::extract::State;
@@ -101,6 +101,11 @@ async fn get(
     caller: Extension<RequestCaller>,
     Path(id): Path<ExecutionId>,
 ) -> Result<Response, Problem> {
+    if let Some(stored) = app.service.stored_execution(&caller, id).await?
+        && let Some(response) = stored_response(stored)
+    {
+        return Ok(response);
+    }
     Ok(record_response(app.service.execution_record(&caller, id).await?))
 }
 

@@ -94,7 +94,7 @@ impl Service {
         request: AgentRequest,
     ) -> Result<AgentView, RequestError> {
         self.require_create(caller)?;
-        let specification = read_specification(&request.specification.0).await?;
+        let specification = self.check_specification(caller, &request.specification.0).await?;
         let name_missing =
             || invalid_field("/name", "a new agent requires a name, here or in its specification");
         let references = specification.references();
@@ -210,6 +210,17 @@ impl Service {
         }
     }
 
+    /// Reads a specification that a caller has sent, in the turn of its workspace.
+    async fn check_specification(
+        &self,
+        caller: &Caller,
+        text: &str,
+    ) -> Result<Specification, RequestError> {
+        let text = text.to_owned();
+        let read = move || specification::parse_specification(&text);
+        self.check_slots.run_check(caller.workspace, read).await?
+    }
+
     async fn check_replacement(
         &self,
         caller: &Caller,
@@ -217,7 +228,7 @@ impl Service {
         before: &Agent,
     ) -> Result<(Agent, Specification), RequestError> {
         names::check_name("/name", &agent.name)?;
-        let specification = read_specification(&agent.specification).await?;
+        let specification = self.check_specification(caller, &agent.specification).await?;
         // A previous specification that this version cannot read names nothing.
         let previous = read_specification(&before.specification).await;
         let previous = previous.map(|previous| previous.references()).unwrap_or_default();
@@ -405,7 +416,7 @@ fn no_such_reference(NamedObject { kind, name, path, .. }: &NamedObject) -> Requ
     invalid_field(path, message)
 }
 
-/// Reads a specification on a thread that serves no requests.
+/// Reads a stored specification on a thread that serves no requests.
 pub(crate) async fn read_specification(text: &str) -> Result<Specification, RequestError> {
     let text = text.to_owned();
     run_blocking(move || specification::parse_specification(&text)).await?

@@ -7,7 +7,7 @@ mod task;
 
 pub(crate) use context::RunContext;
 pub use context::SubmitOptions;
-pub use event_log::{EventLog, ExecutionRecord, ResponseBudget};
+pub use event_log::{EventLog, ExecutionRecord, ResponseBudget, StoredExecution};
 pub use handle::ExecutionHandle;
 pub(crate) use task::ActiveExecution;
 
@@ -21,7 +21,7 @@ use db::{ExecutionFilter, ExecutionJson, ExecutionState, Reader};
 use futures_util::Stream;
 use serde::Deserialize;
 use std::sync::Arc;
-use types::{Execution, ExecutionId, ExecutionStatus, SandboxId};
+use types::{Execution, ExecutionId, ExecutionStatus, JsonSize, SandboxId};
 
 #[derive(Debug, Clone, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -68,6 +68,30 @@ impl Service {
         Ok(ExecutionRecord { execution, log: None, budget })
     }
 
+    /// The stored record of an execution that has ended, as text. Absent for any other.
+    pub async fn stored_execution(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<Option<StoredExecution>, RequestError> {
+        let workspace = caller.workspace;
+        if !self.visible_execution(caller, id)?.has_ended() {
+            return Ok(None);
+        }
+        let read = move |rows: &Reader<'_>| {
+            let bytes = rows.largest_event_batch(workspace, id)?;
+            Ok(rows.execution_json(workspace, id)?.map(|json| (json, bytes)))
+        };
+        let Some((json, batch_bytes)) = self.db.read_off_thread(read).await? else {
+            return Err(not_found("execution", id));
+        };
+        // The text, and one batch of events with its JSON.
+        let bytes = json.as_str().len() as u64 + 2 * batch_bytes;
+        let budget = self.reserve_record(workspace, id, bytes)?;
+        let log = EventLog { service: Arc::clone(self), workspace, id };
+        Ok(Some(StoredExecution { json, log, budget }))
+    }
+
     /// The record without its output and results. Its memory is counted before it is built.
     #[boxed::future]
     pub(crate) async fn execution_summary(
@@ -79,8 +103,12 @@ impl Service {
         let workspace = caller.workspace;
         let json = self.db.read_off_thread(move |rows| rows.execution_json(workspace, id)).await?;
         let json = json.ok_or_else(|| not_found("execution", id))?;
-        let budget = self.response_budget(workspace, id, &json)?;
-        let execution = run_blocking(move || json.parse()).await??;
+        let bytes = JsonSize::measure(json.as_str()).memory_bytes as u64;
+        let budget = self.reserve_record(workspace, id, bytes)?;
+        let execution = match budget {
+            None => run_blocking(move || json.parse()).await?,
+            Some(_) => self.check_slots.run_check(workspace, move || json.parse()).await?,
+        }?;
         Ok((self.with_live_progress(execution), budget))
     }
 
@@ -116,8 +144,9 @@ impl Service {
             tool: query.tool,
         };
         let workspace = caller.workspace;
-        let read = move |rows: &Reader<'_>| rows.executions(workspace, &filter, page);
-        Ok(self.db.read_off_thread(read).await?.into())
+        let db = Arc::clone(&self.db);
+        let read = move || db.read(|rows| rows.executions(workspace, &filter, page));
+        Ok(self.check_slots.run_check(workspace, read).await??.into())
     }
 
     /// Every event after the one with this number: for a running execution until its end, otherwise

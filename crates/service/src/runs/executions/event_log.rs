@@ -10,9 +10,7 @@ use db::ExecutionJson;
 use futures_util::{Stream, stream};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use types::{
-    Error, ErrorCode, Event, Execution, ExecutionId, JsonSize, Transcript, Warning, WorkspaceId,
-};
+use types::{Error, ErrorCode, Event, Execution, ExecutionId, Transcript, Warning, WorkspaceId};
 
 /// Limit of events that are read for a consumer in this process that needs output and results at
 /// once, such as a model or a terminal.
@@ -30,6 +28,16 @@ pub struct ExecutionRecord {
     /// The log with output and results, if they are too large for memory.
     pub log: Option<EventLog>,
     /// Held until a large record is sent completely.
+    pub budget: Option<ResponseBudget>,
+}
+
+/// The record of an execution that has ended, as it is stored.
+#[derive(Debug)]
+pub struct StoredExecution {
+    /// Without output and results, which the log has.
+    pub json: ExecutionJson,
+    pub log: EventLog,
+    /// Held until the record is sent completely.
     pub budget: Option<ResponseBudget>,
 }
 
@@ -146,15 +154,14 @@ fn response_bytes(execution: &Execution) -> u64 {
 }
 
 impl Service {
-    /// Takes memory for a record before it is parsed. It is held until the record is sent, because a
+    /// Takes memory for a record before it is built. It is held until the record is sent, because a
     /// client may be slow.
-    pub(super) fn response_budget(
+    pub(super) fn reserve_record(
         &self,
         workspace: WorkspaceId,
         id: ExecutionId,
-        json: &ExecutionJson,
+        bytes: u64,
     ) -> Result<Option<ResponseBudget>, RequestError> {
-        let bytes = JsonSize::measure(json.as_str()).memory_bytes as u64;
         let hint = || format!("the record is stored; request execution {id} later");
         self.reserve_response(workspace, bytes).map_err(|error| error.hint(hint()).into())
     }
