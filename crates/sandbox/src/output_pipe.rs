@@ -109,6 +109,11 @@ impl CaptureBudget {
         Self { group, left: limit, kept: 0, dropped: 0 }
     }
 
+    /// Whether more output fits into the limit.
+    pub(crate) fn is_open(&self) -> bool {
+        self.left > 0
+    }
+
     /// Takes up to `count` bytes from the budget; returns how many fit into the limit.
     fn reserve(&mut self, count: usize) -> usize {
         let granted = self.left.min(count as u64);
