@@ -299,6 +299,33 @@ fn literals_and_comments_are_no_code() {
     assert_eq!(code.lines().count(), 2);
 }
 
+/// The crates in which `engine::Clock` is the only source of the time of day.
+const CLOCKED_CRATES: [&str; 5] = ["engine", "service", "agent", "mcp", "api"];
+const CLOCK_FILE: &str = "crates/engine/src/clock.rs";
+
+/// With another source, a record of a server with a manual clock would have a time at which it has expired, or does
+/// not expire for years.
+#[test]
+fn the_time_of_day_comes_from_the_clock() {
+    let (mut found, mut is_in_clock) = (Vec::new(), false);
+    for (path, text) in sources() {
+        let path = path.strip_prefix(root()).unwrap_or(&path).to_owned();
+        let is_clocked =
+            CLOCKED_CRATES.iter().any(|name| path.starts_with(format!("crates/{name}/src")));
+        let code = without_literals(text.split("#[cfg(test)]\nmod ").next().unwrap_or_default());
+        for (index, line) in code.lines().enumerate() {
+            let reads = ["Utc::now", "Local::now", "SystemTime::now", "UNIX_EPOCH.elapsed"];
+            if is_clocked && reads.iter().any(|read| line.contains(read)) {
+                is_in_clock |= path.ends_with(CLOCK_FILE);
+                found.push((path.clone(), format!("{}:{}", path.display(), index + 1)));
+            }
+        }
+    }
+    assert!(is_in_clock, "the clock is not found");
+    found.retain(|(path, _)| !path.ends_with(CLOCK_FILE));
+    assert!(found.is_empty(), "use the `Clock`: {found:#?}");
+}
+
 /// Where tests may sleep: between two looks at a condition.
 const WAITING_HELPERS: [&str; 2] = ["tests/harness/wait.rs", "tests/harness/wait_blocking.rs"];
 

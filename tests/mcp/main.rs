@@ -11,6 +11,7 @@ mod test_server;
 
 mod approvals;
 mod bridge;
+mod checks;
 mod clients;
 mod code_execution;
 mod configuration;

@@ -6,6 +6,7 @@ use crate::harness::{self, wait};
 use crate::test_server::{Api, build_bare};
 use agent::{Agents, ModelSettings, Models};
 use api::{AllowedHosts, AppState, RequestLimits};
+use chrono::{DateTime, Utc};
 use engine::Clock;
 use mcp::{McpOptions, McpServer};
 use serde_json::{Value, json};
@@ -39,7 +40,8 @@ impl ClockedServer {
             Service::start(config, harness::config()).await.unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let models = Models::new(ModelSettings::default()).unwrap();
+        let models = ModelSettings { clock: clock.clone(), ..ModelSettings::default() };
+        let models = Models::new(models).unwrap();
         let agents = Agents::new(Arc::clone(&service), models, None);
         let limits = RequestLimits { rate_per_second: 1_000, concurrency: 100, mcp_sessions: 1 };
         let hosts = AllowedHosts::new(address, &[]);
@@ -72,6 +74,41 @@ async fn a_key_ends_when_its_time_is_over() {
     assert_eq!(short.refused("GET", ME, None).await, (401, "auth.missing".into()));
     server.owner.get(ME).await;
     server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_record_has_the_time_of_the_clock() {
+    let server = ClockedServer::start().await;
+    let owner = &server.owner;
+    server.clock.advance(9 * DAY);
+    let now = server.clock.now();
+    let rule = json!({"name": "rule", "value_list": ["example.org"]});
+    let secret = json!({"name": "TOKEN", "value": "swordfish-0123"});
+    for (path, new) in [
+        ("/v1/principals", json!({"name": "ann", "kind": "user"})),
+        ("/v1/keys", json!({"name": "key"})),
+        ("/v1/agents", json!({"name": "agent", "specification": "name: agent"})),
+        ("/v1/network-rules", rule),
+        ("/v1/integrations", json!({"name": "way"})),
+        ("/v1/secrets", secret),
+        ("/v1/volumes", json!({"name": "volume"})),
+        ("/v1/sessions", json!({})),
+        ("/v1/execute", json!({"code": "1"})),
+    ] {
+        let made = owner.post(path, new).await;
+        assert_eq!(time_of(&made["created_at"]), now, "{path}: {made}");
+    }
+    asking_tool_of(owner, "asks").await;
+    let log = owner.get("/v1/audit").await;
+    let times =
+        log["items"].as_array().unwrap().iter().filter(|entry| entry["detail"] != "first start");
+    assert!(times.clone().count() >= 10, "{log}");
+    assert!(times.clone().all(|entry| time_of(&entry["at"]) == now), "{log}");
+    server.stop().await;
+}
+
+fn time_of(text: &Value) -> DateTime<Utc> {
+    text.as_str().unwrap().parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

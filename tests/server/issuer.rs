@@ -1,7 +1,6 @@
 //! An authorization server, as far as a resource server needs one: it publishes its keys and signs tokens. The
 //! signatures are made with the cryptography itself and not with the library that checks them.
 
-use crate::harness::wait;
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
@@ -20,7 +19,7 @@ use chrono::Utc;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub(crate) fn encoded(bytes: impl AsRef<[u8]>) -> String {
@@ -137,8 +136,8 @@ struct IssuerState {
     /// Instead of its usual description.
     description: Option<Value>,
     redirects: bool,
-    /// How long it waits before it returns its keys.
-    delay: Duration,
+    /// It returns its keys when the sender is gone.
+    held: Option<watch::Receiver<()>>,
     asked: usize,
 }
 
@@ -170,7 +169,7 @@ impl Issuer {
             keys,
             description: None,
             redirects: false,
-            delay: Duration::ZERO,
+            held: None,
             asked: 0,
         };
         let state: Shared = Arc::new(Mutex::new(state));
@@ -200,8 +199,11 @@ impl Issuer {
         self.state.lock().unwrap().redirects = true;
     }
 
-    pub(crate) fn delay_keys(&self, time: Duration) {
-        self.state.lock().unwrap().delay = time;
+    /// Holds its keys back until the sender is dropped.
+    pub(crate) fn hold_keys(&self) -> watch::Sender<()> {
+        let (release, held) = watch::channel(());
+        self.state.lock().unwrap().held = Some(held);
+        release
     }
 
     /// How often its keys were asked for.
@@ -244,6 +246,8 @@ async fn keys_of(State(state): State<Shared>) -> (StatusCode, String) {
         state.asked += 1;
         state.clone()
     };
-    wait::slow_peer(state.delay).await;
+    if let Some(mut held) = state.held {
+        while held.changed().await.is_ok() {}
+    }
     (StatusCode::OK, json!({"keys": state.keys}).to_string())
 }

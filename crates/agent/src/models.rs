@@ -20,6 +20,7 @@ use crate::model::Model;
 use endpoint::{Endpoint, ProviderEntry};
 use provider::ProviderModel;
 use recorder::RecordingModel;
+use service::Clock;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -45,6 +46,8 @@ pub struct ModelSettings {
     /// Directory for recordings of providers' responses, as scripts.
     pub record: Option<PathBuf>,
     pub retry_policy: ProviderRetryPolicy,
+    /// The clock for a `Retry-After` that is a date; that of the service.
+    pub clock: Clock,
 }
 
 impl fmt::Debug for ModelSettings {
@@ -94,6 +97,7 @@ pub struct Models {
     client: genai::Client,
     record: Option<PathBuf>,
     retry_policy: ProviderRetryPolicy,
+    clock: Clock,
 }
 
 impl Models {
@@ -115,8 +119,8 @@ impl Models {
                 .map_err(|error| ModelsError::Record { path: path.clone(), error })?;
         }
         let client = provider::genai_client().map_err(ModelsError::Client)?;
-        let ModelSettings { record, retry_policy: patience, .. } = settings;
-        Ok(Self { default, providers: places, client, record, retry_policy: patience })
+        let ModelSettings { record, retry_policy, clock, .. } = settings;
+        Ok(Self { default, providers: places, client, record, retry_policy, clock })
     }
 
     /// Whether any model can be chosen.
@@ -148,7 +152,8 @@ impl Models {
     }
 
     fn provider(&self, endpoint: &Endpoint, model: &str) -> Arc<dyn Model> {
-        let provider = ProviderModel::new(endpoint, model, self.client.clone(), self.retry_policy);
+        let (client, clock) = (self.client.clone(), self.clock.clone());
+        let provider = ProviderModel::new(endpoint, model, client, self.retry_policy, clock);
         match &self.record {
             Some(directory) => {
                 Arc::new(RecordingModel::new(provider, directory.clone(), endpoint.key.clone()))

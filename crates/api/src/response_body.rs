@@ -5,12 +5,14 @@ use axum::body::{Body, Bytes};
 use axum::response::Response;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::collections::HashMap;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use types::Error;
 
 /// HTTP/2 keeps a whole frame in memory until the client has taken it.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
@@ -63,20 +65,81 @@ pub(crate) fn hold_bytes<T: Send + 'static>(bytes: Bytes, held: T) -> Bytes {
     Bytes::from_owner(HeldBytes { bytes, _held: held })
 }
 
-/// Splits off the next piece of a frame.
-pub(crate) fn take_piece(rest: &mut Bytes) -> Bytes {
-    rest.split_to(rest.len().min(FRAME_BYTES_MAX))
+/// What holds the pieces of a body until HTTP has sent them.
+pub(crate) trait PieceHolder: Send + Unpin + 'static {
+    /// HTTP waits for the next frame of the body.
+    fn wait_for_frame(&mut self) {}
+
+    /// The body has a frame of this many bytes; an error ends the response early.
+    fn begin_frame(&mut self, _bytes: usize) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Ties a piece of the frame to what it holds.
+    fn hold(&mut self, piece: Bytes, is_last: bool) -> Bytes;
 }
 
-/// The size of a body of which some bytes were taken and not emitted.
-pub(crate) fn size_with_rest(body: &Body, rest: &Bytes) -> SizeHint {
-    let (rest, body) = (rest.len() as u64, body.size_hint());
-    let mut hint = SizeHint::new();
-    hint.set_lower(body.lower() + rest);
-    if let Some(upper) = body.upper() {
-        hint.set_upper(upper + rest);
+/// A body in small pieces. HTTP asks for at most one piece that the client has no window for yet.
+pub(crate) struct PieceBody<H> {
+    body: Body,
+    /// The bytes of a frame of the body that were not given to HTTP yet.
+    unsent: Bytes,
+    holder: H,
+}
+
+impl<H: PieceHolder> PieceBody<H> {
+    /// The same response, whose body is given to HTTP piece by piece.
+    pub(crate) fn respond(response: Response, holder: H) -> Response {
+        response.map(|body| Body::new(Self { body, unsent: Bytes::new(), holder }))
     }
-    hint
+
+    fn take_piece(&mut self) -> Bytes {
+        let piece = self.unsent.split_to(self.unsent.len().min(FRAME_BYTES_MAX));
+        self.holder.hold(piece, self.unsent.is_empty())
+    }
+}
+
+impl<H: PieceHolder> HttpBody for PieceBody<H> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.unsent.is_empty() {
+            self.holder.wait_for_frame();
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => {
+                        if let Err(error) = self.holder.begin_frame(data.len()) {
+                            tracing::info!(error = error.message, "a response ends early");
+                            let ended = axum::Error::new(io::Error::other(error.message));
+                            return Poll::Ready(Some(Err(ended)));
+                        }
+                        self.unsent = data;
+                    }
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                ended => return Poll::Ready(ended),
+            }
+        }
+        Poll::Ready(Some(Ok(Frame::data(self.take_piece()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.unsent.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (unsent, body) = (self.unsent.len() as u64, self.body.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(body.lower() + unsent);
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper + unsent);
+        }
+        hint
+    }
 }
 
 /// The requests in flight of one connection, each from its headers until the last byte of its
@@ -139,8 +202,7 @@ impl InFlightRequest {
         let begun =
             ResponseProgress { pieces: 0, waits_for_server: false, changed: Instant::now() };
         self.connection.lock_responses().insert(self.number, begun);
-        let request = Arc::new(self);
-        response.map(|body| Body::new(TrackedBody { body, rest: Bytes::new(), request }))
+        PieceBody::respond(response, TrackedRequest(Arc::new(self)))
     }
 
     /// Gives HTTP a piece, which counts as unread until the client has taken it.
@@ -182,43 +244,16 @@ impl Drop for SentPiece {
     }
 }
 
-/// A body in small pieces, whose progress is noted. HTTP asks for at most one piece that the client
-/// has no window for yet.
-struct TrackedBody {
-    body: Body,
-    /// What is left of a frame of the body.
-    rest: Bytes,
-    request: Arc<InFlightRequest>,
-}
+/// Notes the progress of a response.
+struct TrackedRequest(Arc<InFlightRequest>);
 
-impl HttpBody for TrackedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if self.rest.is_empty() {
-            self.request.wait_for_server();
-            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => self.rest = data,
-                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
-                },
-                ended => return Poll::Ready(ended),
-            }
-        }
-        let piece = take_piece(&mut self.rest);
-        Poll::Ready(Some(Ok(Frame::data(Arc::clone(&self.request).send_piece(piece)))))
+impl PieceHolder for TrackedRequest {
+    fn wait_for_frame(&mut self) {
+        self.0.wait_for_server();
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        size_with_rest(&self.body, &self.rest)
+    fn hold(&mut self, piece: Bytes, _is_last: bool) -> Bytes {
+        Arc::clone(&self.0).send_piece(piece)
     }
 }
 

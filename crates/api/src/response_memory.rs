@@ -3,14 +3,10 @@
 
 use super::extract::SMALL_BYTES_MAX;
 use super::rate_limit::BodyMemoryPermit;
-use super::response_body::{hold_bytes, size_with_rest, take_piece};
-use axum::body::{Body, Bytes};
+use super::response_body::{PieceBody, PieceHolder, hold_bytes};
+use axum::body::Bytes;
 use axum::response::Response;
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use types::Error;
 
 /// The reservation for the response of this request, as an extension of the request.
@@ -37,23 +33,13 @@ pub(crate) fn hold_until_taken<T: Send + Sync + 'static>(
     permits: ResponsePermits<T>,
 ) -> Response {
     let is_counted = !permits.memory.is_empty();
-    let response_permits = Arc::new(permits);
-    response.map(|body| {
-        Body::new(CountedBody {
-            body,
-            rest: Bytes::new(),
-            frame: None,
-            is_counted,
-            response_permits,
-        })
-    })
+    let memory = ResponseMemory { frame: None, is_counted, response_permits: Arc::new(permits) };
+    PieceBody::respond(response, memory)
 }
 
-struct CountedBody<T> {
-    body: Body,
-    /// What is left of a frame of the body.
-    rest: Bytes,
-    /// Of that frame.
+/// Counts the frames of a response.
+struct ResponseMemory<T> {
+    /// Of the frame whose pieces are being sent.
     frame: Option<Arc<FramePermits<T>>>,
     is_counted: bool,
     response_permits: Arc<ResponsePermits<T>>,
@@ -65,60 +51,20 @@ struct FramePermits<T> {
     _response: Arc<ResponsePermits<T>>,
 }
 
-impl<T> CountedBody<T> {
-    fn begin_frame(&mut self, data: Bytes) -> Result<(), Error> {
-        let is_counted = self.is_counted || data.len() <= SMALL_BYTES_MAX;
+impl<T: Send + Sync + 'static> PieceHolder for ResponseMemory<T> {
+    fn begin_frame(&mut self, bytes: usize) -> Result<(), Error> {
+        let is_counted = self.is_counted || bytes <= SMALL_BYTES_MAX;
         let memory = match is_counted {
             true => None,
-            false => Some(self.response_permits.memory.add_apart(data.len())?),
+            false => Some(self.response_permits.memory.add_apart(bytes)?),
         };
         let response = Arc::clone(&self.response_permits);
         self.frame = Some(Arc::new(FramePermits { _memory: memory, _response: response }));
-        self.rest = data;
         Ok(())
     }
-}
 
-impl<T: Send + Sync + 'static> CountedBody<T> {
-    fn next_piece(&mut self) -> Bytes {
-        let piece = take_piece(&mut self.rest);
-        let frame = if self.rest.is_empty() { self.frame.take() } else { self.frame.clone() };
-        hold_bytes(piece, frame)
-    }
-}
-
-impl<T: Send + Sync + 'static> HttpBody for CountedBody<T> {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if self.rest.is_empty() {
-            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => {
-                        if let Err(error) = self.begin_frame(data) {
-                            tracing::info!(error = error.message, "a response ends early");
-                            let ended = axum::Error::new(io::Error::other(error.message));
-                            return Poll::Ready(Some(Err(ended)));
-                        }
-                    }
-                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
-                },
-                ended => return Poll::Ready(ended),
-            }
-        }
-        Poll::Ready(Some(Ok(Frame::data(self.next_piece()))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        size_with_rest(&self.body, &self.rest)
+    fn hold(&mut self, piece: Bytes, is_last: bool) -> Bytes {
+        hold_bytes(piece, if is_last { self.frame.take() } else { self.frame.clone() })
     }
 }
 
@@ -126,6 +72,7 @@ impl<T: Send + Sync + 'static> HttpBody for CountedBody<T> {
 mod tests {
     use super::*;
     use crate::rate_limit::{BodyKind, RateLimiter, RequestLimits};
+    use axum::body::{Body, HttpBody};
     use futures_util::stream;
     use http_body_util::BodyExt;
     use service::RateLimitSubject;

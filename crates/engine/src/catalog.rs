@@ -12,7 +12,6 @@ use environment::{
     Recipe,
 };
 use std::sync::Arc;
-use std::time::SystemTime;
 use types::{
     Environment, EnvironmentOrigin, EnvironmentStatus, Error, ErrorCode, InstalledPackage,
 };
@@ -255,7 +254,8 @@ impl Engine {
     /// Removes environments that are no longer needed.
     pub async fn remove_unused_environments(&self) -> Result<Vec<String>, Error> {
         let environments = self.environment_cache.environments(&self.config)?;
-        run_blocking(move || environments.remove_unused(SystemTime::now())).await
+        let now = self.config.clock.file_time();
+        run_blocking(move || environments.remove_unused(now)).await
     }
 }
 

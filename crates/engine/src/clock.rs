@@ -7,7 +7,7 @@
 
 use chrono::{DateTime, Utc};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 
 #[derive(Debug, Clone, Default)]
@@ -55,6 +55,12 @@ impl Clock {
             Source::System => Utc::now(),
             Source::Manual(now) => now.borrow().wall,
         }
+    }
+
+    /// The time that files have. The kernel and other processes set it, so it is that of the
+    /// machine with a manual clock too.
+    pub fn file_time(&self) -> SystemTime {
+        SystemTime::now()
     }
 
     /// The monotonic time, for durations.

@@ -14,7 +14,7 @@ pub(crate) fn is_code_execution(name: &str) -> bool {
 }
 
 pub(crate) fn parse_request(arguments: Option<JsonObject>) -> Result<CodeRequest, Error> {
-    arguments::parse_arguments(arguments, &input_schema())
+    arguments::parse_arguments(arguments, input_schema())
 }
 
 /// Renders the result: the answer as text, and everything as structured content.

@@ -24,8 +24,9 @@ pub(crate) async fn create_session(
     caller: &Caller,
     arguments: Option<JsonObject>,
 ) -> Result<CallToolResult, RequestError> {
+    let read = |arguments| arguments::parse_arguments(arguments, input_schema());
     let CreateSessionArguments { key, agent_id } =
-        arguments::parse_arguments(arguments, &input_schema())?;
+        arguments::read_arguments(service, caller, arguments, read).await?;
     let request = SessionRequest { key, agent_id, ..SessionRequest::default() };
     let (OpenedSession::New(session) | OpenedSession::Found(session)) =
         service.open_session(caller, request).await?;

@@ -39,7 +39,7 @@ pub(crate) struct ExecutePythonCall {
 impl ExecutePythonCall {
     pub(crate) fn parse(arguments: Option<JsonObject>) -> Result<Self, Error> {
         let ExecutePythonArguments { code, files, session, visuals, timeout } =
-            arguments::parse_arguments(arguments, &input_schema())?;
+            arguments::parse_arguments(arguments, input_schema())?;
         if code.trim().is_empty() {
             let error = Error::new(ErrorCode::ArgsInvalid, "argument \"code\" is empty");
             return Err(error.hint("send a complete Python script"));

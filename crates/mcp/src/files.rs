@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use service::{Caller, RequestError, Service};
 use std::io::Read;
-use types::{Error, ErrorCode};
+use types::{Error, ErrorCode, SandboxId};
 
 pub(crate) const LIST: &str = "list_files";
 pub(crate) const READ: &str = "read_file";
@@ -45,7 +45,9 @@ pub(crate) async fn list(
     caller: &Caller,
     arguments: Option<JsonObject>,
 ) -> Result<CallToolResult, RequestError> {
-    let ListFilesArguments { session } = arguments::parse_arguments(arguments, &list_schema())?;
+    let read = |arguments| arguments::parse_arguments(arguments, list_schema());
+    let ListFilesArguments { session } =
+        arguments::read_arguments(service, caller, arguments, read).await?;
     let files = service.session_files(caller, arguments::parse_session(&session)?).await?;
     Ok(structured_result(serde_json::to_value(files).unwrap_or_default()))
 }
@@ -55,8 +57,9 @@ pub(crate) async fn read(
     caller: &Caller,
     arguments: Option<JsonObject>,
 ) -> Result<CallToolResult, RequestError> {
+    let read = |arguments| arguments::parse_arguments(arguments, read_schema());
     let ReadFileArguments { session, name } =
-        arguments::parse_arguments(arguments, &read_schema())?;
+        arguments::read_arguments(service, caller, arguments, read).await?;
     let id = arguments::parse_session(&session)?;
     let (file, size) = service.read_session_file(caller, id, name.clone()).await?;
     if size > READ_BYTES_MAX {
@@ -105,13 +108,16 @@ fn image_mime(name: &str) -> Option<&'static str> {
     }
 }
 
-pub(crate) async fn write(
-    service: &Service,
-    caller: &Caller,
-    arguments: Option<JsonObject>,
-) -> Result<CallToolResult, RequestError> {
+/// The parsed arguments of `write_file`.
+struct NewSessionFile {
+    session: SandboxId,
+    name: String,
+    content: Vec<u8>,
+}
+
+fn parse_new_file(arguments: Option<JsonObject>) -> Result<NewSessionFile, Error> {
     let WriteFileArguments { session, name, text, base64 } =
-        arguments::parse_arguments(arguments, &write_schema())?;
+        arguments::parse_arguments(arguments, write_schema())?;
     let content = match (text, base64) {
         (Some(text), None) => text.into_bytes(),
         (None, Some(data)) => STANDARD.decode(data).map_err(|error| {
@@ -122,10 +128,19 @@ pub(crate) async fn write(
         })?,
         _ => {
             let message = "exactly one of the arguments \"text\" and \"base64\" is required";
-            return Err(Error::new(ErrorCode::ArgsInvalid, message).into());
+            return Err(Error::new(ErrorCode::ArgsInvalid, message));
         }
     };
-    let id = arguments::parse_session(&session)?;
+    Ok(NewSessionFile { session: arguments::parse_session(&session)?, name, content })
+}
+
+pub(crate) async fn write(
+    service: &Service,
+    caller: &Caller,
+    arguments: Option<JsonObject>,
+) -> Result<CallToolResult, RequestError> {
+    let NewSessionFile { session: id, name, content } =
+        arguments::read_arguments(service, caller, arguments, parse_new_file).await?;
     service.check_upload(caller, Some(id))?;
     let mut staging = service.stage().await?;
     staging.write(&content).await?;

@@ -20,7 +20,9 @@ pub(crate) async fn get_result(
     caller: &Caller,
     arguments: Option<JsonObject>,
 ) -> Result<CallToolResult, RequestError> {
-    let GetResultArguments { execution } = arguments::parse_arguments(arguments, &input_schema())?;
+    let read = |arguments| arguments::parse_arguments(arguments, input_schema());
+    let GetResultArguments { execution } =
+        arguments::read_arguments(service, caller, arguments, read).await?;
     let id: ExecutionId = execution.parse().map_err(|_| {
         let message = format!("argument \"execution\" is not an id: {execution:?}");
         Error::new(ErrorCode::ArgsInvalid, message)

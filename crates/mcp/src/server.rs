@@ -6,8 +6,8 @@ use crate::run_elicitations::{self, RunElicitations};
 use crate::run_result::{ResultFormat, error_result};
 use crate::wait::{WaitOutcome, wait_for_execution};
 use crate::{
-    code_execution, create_session, execute_python, files, get_result, resources, skills, task,
-    tools,
+    arguments, code_execution, create_session, execute_python, files, get_result, resources,
+    skills, task, tools,
 };
 use agent::Agents;
 use futures_util::StreamExt;
@@ -110,7 +110,8 @@ impl McpServer {
         arguments: Option<JsonObject>,
         context: &Context,
     ) -> Result<CallToolResponse, RequestError> {
-        let request = code_execution::parse_request(arguments)?;
+        let parse = code_execution::parse_request;
+        let request = arguments::read_arguments(&self.service, caller, arguments, parse).await?;
         let options = self.submit_options(caller, context);
         let handle = self.agents.code_execution(caller, request, options).await?;
         let (service, address) = (&self.service, self.options.base_url.as_deref());
@@ -238,12 +239,14 @@ impl McpServer {
     async fn call_python(
         &self,
         caller: &RequestCaller,
-        request: &CallToolRequestParams,
+        (request, arguments): (&CallToolRequestParams, Option<JsonObject>),
         context: &Context,
     ) -> Result<Result<CallToolResponse, RequestError>, ErrorData> {
-        let script = match execute_python::ExecutePythonCall::parse(request.arguments.clone()) {
+        let parse = execute_python::ExecutePythonCall::parse;
+        let script = arguments::read_arguments(&self.service, caller, arguments, parse).await;
+        let script = match script {
             Ok(script) => script,
-            Err(error) => return Ok(Err(error.into())),
+            Err(error) => return Ok(Err(error)),
         };
         match self.resume_approval(caller, request, CalledTool::Python(&script), context).await? {
             Some(answer) => Ok(answer),
@@ -254,13 +257,12 @@ impl McpServer {
     async fn call_workspace_tool(
         &self,
         caller: &RequestCaller,
-        request: &CallToolRequestParams,
+        (request, arguments): (&CallToolRequestParams, Option<JsonObject>),
         context: &Context,
     ) -> Result<Result<CallToolResponse, RequestError>, ErrorData> {
-        let found = self.service.callable_tool(caller, &request.name);
+        let found = self.service.callable_tool(caller, &request.name).await;
         let found = found.map_err(|problem| internal_error(&problem))?;
         let tool = found.ok_or_else(|| unknown_tool_error(&request.name))?;
-        let arguments = request.arguments.clone();
         let called = CalledTool::Tool(&tool, arguments.as_ref());
         match self.resume_approval(caller, request, called, context).await? {
             Some(answer) => Ok(answer),
@@ -360,14 +362,16 @@ impl ServerHandler for McpServer {
 
     async fn call_tool(
         &self,
-        request: CallToolRequestParams,
+        mut request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = self.caller(&context)?;
         let service = &self.service;
-        let arguments = request.arguments.clone();
+        let arguments = request.arguments.take();
         let answer = match request.name.as_ref() {
-            execute_python::NAME => self.call_python(&caller, &request, &context).await?,
+            execute_python::NAME => {
+                self.call_python(&caller, (&request, arguments), &context).await?
+            }
             create_session::CREATE => {
                 create_session::create_session(service, &caller, arguments).await.map(Into::into)
             }
@@ -380,7 +384,7 @@ impl ServerHandler for McpServer {
             name if self.agents.has_models() && code_execution::is_code_execution(name) => {
                 self.run_code_execution(&caller, arguments, &context).await
             }
-            _ => self.call_workspace_tool(&caller, &request, &context).await?,
+            _ => self.call_workspace_tool(&caller, (&request, arguments), &context).await?,
         };
         Ok(answer.unwrap_or_else(|problem| error_result(&problem).into()))
     }

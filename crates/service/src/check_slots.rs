@@ -3,6 +3,8 @@
 //! checks of one workspace take neither all blocking threads nor the turn of another workspace.
 
 use crate::error::RequestError;
+use crate::identity::caller::Caller;
+use crate::service::Service;
 use crate::tasks::run_blocking;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,6 +51,17 @@ impl CheckSlots {
         known.retain(|_, slots| Arc::strong_count(slots) > 1);
         let slots = known.entry(workspace);
         Arc::clone(slots.or_insert_with(|| Arc::new(Semaphore::new(WORKSPACE_CHECKS_MAX))))
+    }
+}
+
+impl Service {
+    /// Runs a check of what a caller has sent, for interfaces that read more than JSON themselves.
+    pub async fn run_check<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        check: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, RequestError> {
+        self.check_slots.run_check(caller.workspace, check).await
     }
 }
 

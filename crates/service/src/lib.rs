@@ -54,6 +54,7 @@ pub use db::{
     AuditError, AuditSignOutcome, AuditVerification, ExecutionJson, StoredResponse, sign_audit,
     verify_audit,
 };
+pub use engine::Clock;
 pub use error::{ErrorDetail, RequestError};
 pub use idempotency::RequestClaim;
 pub use identity::api_key::ApiKeyText;

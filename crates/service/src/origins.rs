@@ -120,7 +120,7 @@ impl Service {
     ) -> Result<(), RequestError> {
         let read = move |rows: &Reader<'_>| rows.open_sessions_from(workspace, origin);
         for id in self.db.read_off_thread(read).await? {
-            let entry = session_close_entry(workspace, origin, id);
+            let entry = session_close_entry(workspace, origin, id, self.now());
             self.close_and_record(workspace, id, entry).await?;
         }
         Ok(())
@@ -136,8 +136,9 @@ impl Service {
     ) -> Result<(), RequestError> {
         // A session that was lost or has expired is not in the engine any more.
         let _ = self.engine.close(id).await;
+        let clock = self.config.clock.clone();
         let close = move |tx: &Tx<'_>| {
-            if tx.close_session(workspace, id, Utc::now())? {
+            if tx.close_session(workspace, id, clock.now())? {
                 tx.append_audit_entry(&entry)?;
             }
             Ok(())
@@ -164,13 +165,18 @@ pub(crate) fn credential_revoked_error() -> RequestError {
 }
 
 /// The audit entry of a session that the server closes.
-fn session_close_entry(workspace: WorkspaceId, origin: Origin, id: SandboxId) -> NewAuditEntry {
+fn session_close_entry(
+    workspace: WorkspaceId,
+    origin: Origin,
+    id: SandboxId,
+    at: DateTime<Utc>,
+) -> NewAuditEntry {
     let (key, detail) = match origin {
         Origin::Key(key) => (Some(key), "the API key that opened it was revoked or has expired"),
         Origin::Principal(_) => (None, "its principal was deleted"),
     };
     NewAuditEntry {
-        at: Utc::now(),
+        at,
         workspace,
         principal: None,
         key,

@@ -24,7 +24,7 @@ use crate::names;
 use crate::page::{Page, page_request};
 use crate::serde_helpers::object;
 use crate::service::Service;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use db::{DatabaseError, NewAuditEntry, ObjectFilter, Tx};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Service {
         let inject = request.inject.validate(Some(&request.name))?;
         self.check_destination(caller, &inject)?;
         injection::check_value(&inject, &request.value)?;
-        let now = Utc::now();
+        let now = self.now();
         let secret = Secret {
             id: SecretId::new(Uuid::now_v7()),
             name: request.name,
@@ -198,13 +198,13 @@ impl Service {
         let entry = caller.audit_entry(action, object, before.name);
         let (workspace, value, vault) =
             (caller.workspace, change.value, self.lock_vault_for_sealing().await);
-        let set_by = caller.id();
+        let (set_by, clock) = (caller.id(), self.config.clock.clone());
         let written = self.db.write(move |tx| {
             let Some(current) = tx.secret(workspace, id)? else {
                 return Ok(Err(not_found("secret", id)));
             };
             let set_by = value.as_ref().map(|_| set_by);
-            let after = apply_change(current.clone(), inject, comment, set_by);
+            let after = apply_change(current.clone(), inject, comment, set_by, clock.now());
             if after.inject != current.inject && !is_owner {
                 return Ok(Err(target_change_error(object)));
             }
@@ -303,6 +303,7 @@ fn apply_change(
     inject: Option<SecretInjection>,
     comment: Option<String>,
     set_by: Option<PrincipalId>,
+    now: DateTime<Utc>,
 ) -> Secret {
     let inject = inject.unwrap_or(secret.inject);
     Secret {
@@ -311,7 +312,7 @@ fn apply_change(
         version: secret.version + u64::from(set_by.is_some()),
         set_by: set_by.unwrap_or(secret.set_by),
         comment: comment.or(secret.comment),
-        updated_at: Utc::now(),
+        updated_at: now,
         ..secret
     }
 }

@@ -257,7 +257,7 @@ impl Caller {
         detail: impl Into<String>,
     ) -> NewAuditEntry {
         NewAuditEntry {
-            at: chrono::Utc::now(),
+            at: self.clock.now(),
             workspace: self.workspace,
             principal: Some(self.id()),
             key: self.key(),

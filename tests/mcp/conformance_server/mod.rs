@@ -61,7 +61,8 @@ impl ConformanceServer {
     async fn trigger_tool_change(&self) -> Result<CallToolResponse, ErrorData> {
         let (service, caller) = (&self.service, &self.caller);
         let failed = |refused: RequestError| ErrorData::internal_error(refused.error.message, None);
-        let tool = service.callable_tool(caller, python_tools::SIMPLE_TEXT).map_err(failed)?;
+        let tool = service.callable_tool(caller, python_tools::SIMPLE_TEXT).await;
+        let tool = tool.map_err(failed)?;
         let tool = tool.ok_or_else(|| ErrorData::internal_error("there is no tool", None))?;
         service.change_tool(caller, tool.id, ToolChange::default()).await.map_err(failed)?;
         Ok(CallToolResult::success(vec![ContentBlock::text("changed")]).into())

@@ -7,11 +7,13 @@ use super::provider_error::{ProviderError, RetryAdvice};
 use super::request;
 use super::response_reader::ResponseReader;
 use crate::model::{Model, ModelError, ModelRequest, ModelResponse, TextListener};
+use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
 use genai::adapter::AdapterKind;
 use genai::resolver::AuthData;
 use genai::{ModelIden, ServiceTarget};
 use reqwest::redirect::Policy;
+use service::Clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -57,7 +59,12 @@ impl Default for ProviderRetryPolicy {
 
 impl ProviderRetryPolicy {
     /// The delay after this many attempts, or `None` if another one is useless.
-    fn retry_delay_after(&self, attempts: u32, again: RetryAdvice) -> Option<Duration> {
+    fn retry_delay_after(
+        &self,
+        attempts: u32,
+        again: RetryAdvice,
+        now: DateTime<Utc>,
+    ) -> Option<Duration> {
         if attempts >= self.attempts_max {
             return None;
         }
@@ -66,12 +73,13 @@ impl ProviderRetryPolicy {
             .saturating_mul(2u32.saturating_pow(attempts - 1))
             .min(self.retry_delay_max);
         let pause = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-        match again {
-            RetryAdvice::Never => None,
-            RetryAdvice::Soon => Some(pause),
-            RetryAdvice::After(requested) if requested > self.retry_delay_max => None,
-            RetryAdvice::After(requested) => Some(requested.max(pause)),
-        }
+        let requested = match again {
+            RetryAdvice::Never => return None,
+            RetryAdvice::Soon => Duration::ZERO,
+            RetryAdvice::After(requested) => requested,
+            RetryAdvice::At(date) => (date - now).to_std().unwrap_or_default(),
+        };
+        (requested <= self.retry_delay_max).then(|| requested.max(pause))
     }
 }
 
@@ -93,6 +101,7 @@ pub(super) struct ProviderModel {
     target: ServiceTarget,
     client: genai::Client,
     retry_policy: ProviderRetryPolicy,
+    clock: Clock,
 }
 
 impl ProviderModel {
@@ -101,6 +110,7 @@ impl ProviderModel {
         model: &str,
         client: genai::Client,
         retry_policy: ProviderRetryPolicy,
+        clock: Clock,
     ) -> Self {
         Self {
             name: format!("{}/{model}", endpoint.provider),
@@ -108,6 +118,7 @@ impl ProviderModel {
             endpoint: endpoint.clone(),
             client,
             retry_policy,
+            clock,
         }
     }
 
@@ -127,7 +138,8 @@ impl ProviderModel {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            let pause = self.retry_policy.retry_delay_after(attempts, failure.retry);
+            let now = self.clock.now();
+            let pause = self.retry_policy.retry_delay_after(attempts, failure.retry, now);
             let Some(pause) = pause.filter(|_| !has_sent.load(Ordering::Relaxed)) else {
                 return Err(failure.error);
             };
@@ -211,27 +223,36 @@ mod tests {
     #[test]
     fn pauses_grow_are_spread_and_end() {
         let retry_policy = ProviderRetryPolicy::default();
-        let pause = |attempts| retry_policy.retry_delay_after(attempts, RetryAdvice::Soon).unwrap();
+        let after = |attempts, advice| {
+            retry_policy.retry_delay_after(attempts, advice, Clock::manual().now())
+        };
+        let pause = |attempts| after(attempts, RetryAdvice::Soon).unwrap();
         for _ in 0..100 {
             assert!((250..=500).contains(&pause(1).as_millis()));
             assert!((1_000..=2_000).contains(&pause(3).as_millis()));
         }
         assert!((0..20).any(|_| pause(1) != pause(1)));
-        assert_eq!(
-            retry_policy.retry_delay_after(retry_policy.attempts_max, RetryAdvice::Soon),
-            None
-        );
-        assert_eq!(retry_policy.retry_delay_after(1, RetryAdvice::Never), None);
+        assert_eq!(after(retry_policy.attempts_max, RetryAdvice::Soon), None);
+        assert_eq!(after(1, RetryAdvice::Never), None);
     }
 
     #[test]
     fn a_provider_is_left_alone_for_as_long_as_it_asks_within_reason() {
         let retry_policy = ProviderRetryPolicy::default();
-        let requested = |seconds| {
-            retry_policy.retry_delay_after(1, RetryAdvice::After(Duration::from_secs(seconds)))
-        };
-        assert_eq!(requested(7), Some(Duration::from_secs(7)));
-        assert_eq!(requested(31), None);
-        assert!(requested(0).unwrap() >= Duration::from_millis(250));
+        let now = Clock::manual().now();
+        let at = |after| RetryAdvice::At(now + after);
+        let advices: [&dyn Fn(Duration) -> RetryAdvice; 2] = [&RetryAdvice::After, &at];
+        for advice in advices {
+            let requested = |seconds| {
+                let advice = advice(Duration::from_secs(seconds));
+                retry_policy.retry_delay_after(1, advice, now)
+            };
+            assert_eq!(requested(7), Some(Duration::from_secs(7)));
+            assert_eq!(requested(31), None);
+            assert!(requested(0).unwrap() >= Duration::from_millis(250));
+        }
+        let past = RetryAdvice::At(now - Duration::from_secs(60));
+        let pause = retry_policy.retry_delay_after(1, past, now).unwrap();
+        assert!((250..=500).contains(&pause.as_millis()));
     }
 }

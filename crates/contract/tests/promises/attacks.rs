@@ -2,21 +2,18 @@
 //!
 //! Each is within the limits of size and was a crash, a hang or a flood of memory before.
 
-use crate::check_as;
+use crate::{check_as, within};
 use belljar_contract::{AnnotationMode, CodeTool, ValidatedCall};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::Error;
 
-/// Ten times what a slow machine takes without optimisation, and a tenth of what was taken before.
+/// CPU time: ten times what a slow machine takes without optimisation, and a tenth of what was taken before.
 const SOON: Duration = Duration::from_secs(4);
 
 fn soon<T>(what: &str, act: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
-    let done = act();
-    assert!(start.elapsed() < SOON, "{what} took {:?}", start.elapsed());
-    done
+    within(SOON, what, act)
 }
 
 /// What both kinds of annotations say of a source: the first error, or nothing.

@@ -19,6 +19,23 @@ use belljar_contract::{
     AnnotationMode, CodeTool, Diagnostic, JsonSchema, JsonSchemaError, PythonSource, SourceCheck,
 };
 use serde_json::{Value, json};
+use std::fs;
+use std::time::Duration;
+
+/// CPU time of this thread, which other work of the machine does not lengthen.
+fn cpu_time() -> Duration {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())
+}
+
+/// Does the work, which must take at most this CPU time.
+fn within<T>(time_max: Duration, what: &str, work: impl FnOnce() -> T) -> T {
+    let before = cpu_time();
+    let done = work();
+    let taken = cpu_time() - before;
+    assert!(taken < time_max, "{what} took {taken:?}");
+    done
+}
 
 fn check_as(code: &str, annotations: AnnotationMode) -> SourceCheck<CodeTool> {
     match PythonSource::new(code) {

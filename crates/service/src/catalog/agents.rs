@@ -101,7 +101,7 @@ impl Service {
         let name = request.name.or(specification.name).ok_or_else(name_missing)?;
         names::check_name("/name", &name)?;
         self.check_references(caller, &references, &[])?;
-        let now = Utc::now();
+        let now = self.now();
         let agent = Agent {
             id: AgentId::new(Uuid::now_v7()),
             name,
@@ -180,7 +180,7 @@ impl Service {
                 author,
                 specification: request.specification.0.clone(),
                 run_as,
-                updated_at: Utc::now(),
+                updated_at: self.now(),
                 ..before.clone()
             };
             let (agent, specification) = self.check_replacement(caller, agent, &before).await?;

@@ -52,9 +52,14 @@ impl Service {
         }
     }
 
-    pub fn callable_tool(&self, caller: &Caller, name: &str) -> Result<Option<Tool>, RequestError> {
-        let found = self.db.read(|rows| rows.tool_by_name(caller.workspace, name))?;
-        match found {
+    pub async fn callable_tool(
+        &self,
+        caller: &Caller,
+        name: &str,
+    ) -> Result<Option<Tool>, RequestError> {
+        let (workspace, name) = (caller.workspace, name.to_owned());
+        let found = self.db.read_off_thread(move |rows| rows.tool_by_name(workspace, &name));
+        match found.await? {
             Some((tool, _)) if self.may_call(caller, &tool)? => Ok(Some(tool)),
             _ => Ok(None),
         }

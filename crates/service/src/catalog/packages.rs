@@ -9,7 +9,6 @@ use crate::error::{RequestError, invalid_field};
 use crate::identity::caller::Caller;
 use crate::runs::sessions::AuthorizedAgent;
 use crate::service::Service;
-use chrono::Utc;
 use db::{NewAuditEntry, Tx};
 use engine::{
     InstallHandler, InstallRequest, InstallResult, PackageName, PackageVersion, Requirement,
@@ -158,7 +157,7 @@ impl Service {
         }
         let installed = packages.iter().map(|it| format!("{} {}", it.name, it.version));
         let entry = NewAuditEntry {
-            at: Utc::now(),
+            at: self.now(),
             workspace,
             principal: Some(principal),
             key: None,

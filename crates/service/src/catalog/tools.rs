@@ -183,7 +183,7 @@ impl Service {
         request: ToolRequest,
     ) -> Result<Tool, RequestError> {
         self.require_create(caller)?;
-        let now = Utc::now();
+        let now = self.now();
         let identity = ToolIdentity {
             id: ToolId::new(Uuid::now_v7()),
             owner: caller.id(),
@@ -267,7 +267,7 @@ impl Service {
                 author,
                 workspace: caller.workspace,
                 created_at: before.created_at,
-                updated_at: Utc::now(),
+                updated_at: self.now(),
             };
             let request = change.clone().apply(&before);
             let given = tool_variables::given_values(request.configuration.as_ref());

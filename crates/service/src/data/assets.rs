@@ -8,7 +8,7 @@ use crate::service::Service;
 use crate::tasks::run_blocking;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use chrono::{TimeDelta, Utc};
+use chrono::TimeDelta;
 use db::{Blobs, DatabaseError};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
@@ -125,7 +125,7 @@ impl Service {
     }
 
     fn file_row(&self, out: &OutputFile, execution: &Execution, context: &RunContext) -> File {
-        let now = Utc::now();
+        let now = self.now();
         let retention = TimeDelta::from_std(self.config.retention).ok();
         File {
             id: FileId::new(Uuid::now_v7()),

@@ -7,7 +7,7 @@ use crate::identity::caller::Caller;
 use crate::page::{Page, page_request};
 use crate::service::Service;
 use crate::tasks::run_to_completion;
-use chrono::{TimeDelta, Utc};
+use chrono::TimeDelta;
 use db::{Reader, Tx};
 use egress::FetchedFile;
 use serde::Deserialize;
@@ -138,7 +138,7 @@ impl Service {
 
     fn document_row(&self, caller: &Caller, document: &NewDocument) -> File {
         let NewDocument { name, staged, source, url } = document;
-        let now = Utc::now();
+        let now = self.now();
         let retention = TimeDelta::from_std(self.config.retention).ok();
         File {
             id: FileId::new(Uuid::now_v7()),

@@ -11,7 +11,6 @@ use crate::page::{Page, page_request};
 use crate::runs::sessions::AuthorizedAgent;
 use crate::service::Service;
 use crate::tasks::run_to_completion;
-use chrono::Utc;
 use db::{NewAuditEntry, ObjectFilter, Reader, quarantine_name};
 use engine::{GrantedVolume, VolumeDirectory, VolumeFileError};
 use serde::{Deserialize, Serialize};
@@ -75,7 +74,7 @@ impl Service {
         names::check_name("/name", &request.name)?;
         let quota_bytes = check_quota(request.quota_bytes.unwrap_or(QUOTA_BYTES))?;
         let comment = names::check_comment(request.comment)?;
-        let now = Utc::now();
+        let now = self.now();
         let volume = Volume {
             id: VolumeId::new(Uuid::now_v7()),
             name: request.name,
@@ -151,6 +150,7 @@ impl Service {
         let comment = names::check_comment(change.comment)?;
         let entry = caller.audit_entry("volume.change", ObjectRef::Volume(id), "");
         let (workspace, most) = (caller.workspace, self.config.workspace_bytes_max);
+        let clock = self.config.clock.clone();
         let written = self.db.write(move |tx| {
             let Some(current) = tx.volume(workspace, id)? else {
                 return Ok(Err(not_found("volume", id)));
@@ -158,7 +158,7 @@ impl Service {
             let changed = Volume {
                 quota_bytes: quota_bytes.unwrap_or(current.quota_bytes),
                 comment: comment.or(current.comment),
-                updated_at: Utc::now(),
+                updated_at: clock.now(),
                 ..current
             };
             let error = quota_error(tx, workspace, current.quota_bytes, changed.quota_bytes, most)?;
@@ -329,7 +329,7 @@ impl Service {
     pub(crate) async fn quarantine_orphaned_volumes(&self) -> Result<(), RequestError> {
         let known: HashSet<String> =
             self.db.read(|rows| rows.volume_ids())?.into_iter().map(|id| id.to_string()).collect();
-        let name = quarantine_name(Utc::now());
+        let name = quarantine_name(self.now());
         let is_known = move |directory: &str| known.contains(directory);
         let volumes = self.engine.set_aside_volumes(is_known, name.clone()).await?;
         if volumes > 0 {

@@ -11,6 +11,7 @@ use crate::origins::Requester;
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use db::ApiKeyRow;
+use engine::Clock;
 use policy::Permit;
 use std::any::Any;
 use std::ops::Deref;
@@ -26,6 +27,8 @@ pub struct Caller {
     pub(crate) workspace: WorkspaceId,
     pub(crate) principal: Principal,
     credential: CallerCredential,
+    /// The clock of the service, for the times of audit entries.
+    pub(crate) clock: Clock,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -136,9 +139,9 @@ impl Caller {
         }
     }
 
-    fn from_key_row(found: ApiKeyRow, now: DateTime<Utc>) -> Option<Self> {
+    fn from_key_row(found: ApiKeyRow, clock: &Clock) -> Option<Self> {
         let ApiKeyRow { workspace, principal, key, .. } = found;
-        if !key.is_good_at(now) {
+        if !key.is_good_at(clock.now()) {
             return None;
         }
         let key = PresentedKey {
@@ -148,7 +151,8 @@ impl Caller {
             concurrency: key.concurrency,
             expires_at: key.expires_at,
         };
-        Some(Self { workspace, principal, credential: CallerCredential::Key(key) })
+        let (credential, clock) = (CallerCredential::Key(key), clock.clone());
+        Some(Self { workspace, principal, credential, clock })
     }
 
     pub fn id(&self) -> PrincipalId {
@@ -178,7 +182,7 @@ impl Service {
         if !api_key::hashes_equal(&hash, &found.hash) {
             return Err(invalid_key().into());
         }
-        Ok(Caller::from_key_row(found, self.now()).ok_or_else(invalid_key)?)
+        Ok(Caller::from_key_row(found, self.clock()).ok_or_else(invalid_key)?)
     }
 
     /// Authenticates an access token: its subject must be the external id of a principal in the
@@ -205,23 +209,23 @@ impl Service {
         if principal.kind == PrincipalKind::Role {
             return Err(unknown().into());
         }
-        Ok(Caller { workspace, principal, credential: CallerCredential::Token { until } })
+        let (credential, clock) = (CallerCredential::Token { until }, self.clock().clone());
+        Ok(Caller { workspace, principal, credential, clock })
     }
 
     /// The current state of the caller if the key or token is still valid, for responses that last
     /// longer than a request.
     pub fn refresh_caller(&self, caller: &Caller) -> Option<Caller> {
-        let now = self.now();
         match caller.credential {
             CallerCredential::Key(key) => {
                 let found = self.db.read(|rows| rows.find_key(key.id)).ok()??;
-                Caller::from_key_row(found, now)
+                Caller::from_key_row(found, self.clock())
             }
             CallerCredential::Token { until } => {
                 let (workspace, id) = (caller.workspace, caller.id());
                 let principal = self.db.read(|rows| rows.principal(workspace, id)).ok()??;
                 let is_same = principal.external_id == caller.principal.external_id;
-                (is_same && now < until).then(|| Caller { principal, ..caller.clone() })
+                (is_same && self.now() < until).then(|| Caller { principal, ..caller.clone() })
             }
         }
     }

@@ -220,8 +220,9 @@ impl Service {
         self.require_privilege(caller, Privilege::Ownership, object)?;
         let (workspace, read_at) = (caller.workspace, request.updated_at);
         let entry = caller.audit_entry("code.confirm", object, format!("version of {read_at}"));
+        let clock = self.config.clock.clone();
         let written = self.db.write(move |tx| {
-            let confirmed = write(tx, workspace, read_at, Utc::now())?;
+            let confirmed = write(tx, workspace, read_at, clock.now())?;
             if confirmed.is_some() {
                 tx.append_audit_entry(&entry)?;
             }

@@ -98,7 +98,7 @@ impl Service {
             privilege,
             object,
             granted_by: caller.id(),
-            created_at: Utc::now(),
+            created_at: self.now(),
         };
         let workspace = caller.workspace;
         let entry = caller.audit_entry("grant.create", object, describe_grant(&grant));

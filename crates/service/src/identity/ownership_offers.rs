@@ -11,7 +11,6 @@ use crate::identity::grants::{exists, grant_error};
 use crate::page::{Page, page_request};
 use crate::serde_helpers::object;
 use crate::service::Service;
-use chrono::Utc;
 use db::{DatabaseError, NewAuditEntry, ObjectFilter, Reader, Tx};
 use serde::Deserialize;
 use types::{
@@ -57,7 +56,7 @@ impl Service {
             principal,
             object,
             offered_by: caller.id(),
-            created_at: Utc::now(),
+            created_at: self.now(),
         };
         let workspace = caller.workspace;
         let entry = caller.audit_entry("ownership.offer", object, describe_offer(&offer));

@@ -81,7 +81,7 @@ impl Service {
     ) -> Result<Principal, RequestError> {
         self.require_owner(caller)?;
         check_names(Some(&request.name), request.external_id.as_deref())?;
-        let now = Utc::now();
+        let now = self.now();
         let principal = Principal {
             id: PrincipalId::new(Uuid::now_v7()),
             name: request.name,
@@ -139,7 +139,7 @@ impl Service {
         self.require_owner(caller)?;
         let external_id = change.external_id.as_deref().filter(|id| !id.is_empty());
         check_names(change.name.as_deref(), external_id)?;
-        let (workspace, now) = (caller.workspace, Utc::now());
+        let (workspace, now) = (caller.workspace, self.now());
         let entry = principal_audit_entry(
             caller,
             "principal.change",
@@ -158,7 +158,7 @@ impl Service {
         id: PrincipalId,
     ) -> Result<(), RequestError> {
         self.require_owner(caller)?;
-        let (workspace, now) = (caller.workspace, Utc::now());
+        let (workspace, now) = (caller.workspace, self.now());
         let entry = principal_audit_entry(caller, "principal.delete", id, "");
         let service = Arc::clone(self);
         run_to_completion(async move {
@@ -182,7 +182,7 @@ impl Service {
     ) -> Result<BTreeMap<String, String>, RequestError> {
         check_preferences(&preferences)?;
         self.check_self_service_rate(caller)?;
-        let (workspace, id, now) = (caller.workspace, caller.id(), Utc::now());
+        let (workspace, id, now) = (caller.workspace, caller.id(), self.now());
         let row_preferences = preferences.clone();
         let entry = principal_audit_entry(caller, "preferences.change", id, "");
         let written = move |tx: &Tx<'_>| {

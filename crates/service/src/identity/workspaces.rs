@@ -109,7 +109,7 @@ impl Service {
         if !self.db.read(|rows| rows.workspaces())?.is_empty() {
             return Ok(None);
         }
-        let now = Utc::now();
+        let now = self.now();
         let (initial, secret) =
             InitialWorkspace::new(FIRST_WORKSPACE, now).map_err(StartError::FirstKey)?;
         let entry = NewAuditEntry {
@@ -133,15 +133,14 @@ impl Service {
 
     /// Adds what new workspaces contain to workspaces of older versions.
     pub(crate) async fn backfill_workspaces(&self) -> Result<(), DatabaseError> {
-        let backfill = |tx: &Tx<'_>| {
+        let now = self.now();
+        let backfill = move |tx: &Tx<'_>| {
             for Workspace { id, .. } in tx.workspaces()? {
                 let owner = tx.ownership_grants(id, ObjectRef::Workspace(id))?.into_iter().next();
                 let has_internet = tx.integration_by_name(id, network::INTERNET)?.is_some();
                 if let (Some(owner), false) = (owner, has_internet) {
-                    tx.insert_integration(
-                        id,
-                        &network::internet_integration(owner.principal, Utc::now()),
-                    )?;
+                    let internet = network::internet_integration(owner.principal, now);
+                    tx.insert_integration(id, &internet)?;
                 }
             }
             Ok(())
@@ -174,7 +173,7 @@ impl Service {
         self.require_operator(caller)?;
         caller.require_key()?;
         crate::names::check_name("/name", &request.name)?;
-        let (initial, secret) = InitialWorkspace::new(&request.name, Utc::now())?;
+        let (initial, secret) = InitialWorkspace::new(&request.name, self.now())?;
         let entry = caller.audit_entry("workspace.create", initial.workspace.id, &request.name);
         let written = initial.clone();
         self.db

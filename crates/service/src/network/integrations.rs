@@ -77,7 +77,7 @@ impl Service {
         let comment = names::check_comment(request.comment)?;
         self.check_rules(caller, &request.allowed_network_rules)?;
         self.check_allowed_secrets(caller, &request.allowed_secrets)?;
-        let now = Utc::now();
+        let now = self.now();
         let integration = Integration {
             id: IntegrationId::new(Uuid::now_v7()),
             name: request.name,
@@ -157,7 +157,7 @@ impl Service {
         }
         let entry =
             caller.audit_entry("integration.change", ObjectRef::Integration(id), &before.name);
-        let workspace = caller.workspace;
+        let (workspace, clock) = (caller.workspace, self.config.clock.clone());
         let written = self.db.write(move |tx| {
             let Some(current) = tx.integration(workspace, id)? else {
                 return Ok(Err(not_found("integration", id)));
@@ -169,7 +169,7 @@ impl Service {
                 allowed_secrets: change.allowed_secrets.unwrap_or(current.allowed_secrets),
                 enabled: change.enabled.unwrap_or(current.enabled),
                 comment: comment.or(current.comment),
-                updated_at: Utc::now(),
+                updated_at: clock.now(),
                 ..current
             };
             if let Some(error) = missing_rule(tx, workspace, &integration)? {

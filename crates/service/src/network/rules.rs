@@ -8,7 +8,6 @@ use crate::identity::ownership::ObjectQuery;
 use crate::names;
 use crate::page::{Page, page_request};
 use crate::service::Service;
-use chrono::Utc;
 use db::ObjectFilter;
 use policy::{BroadAccess, HostPort};
 use serde::Deserialize;
@@ -81,7 +80,7 @@ impl Service {
         let values = request.checked_values()?;
         let comment = names::check_comment(request.comment)?;
         self.check_broad_values(caller, &values)?;
-        let now = Utc::now();
+        let now = self.now();
         let rule = NetworkRule {
             id: NetworkRuleId::new(Uuid::now_v7()),
             value_list: values,
@@ -153,11 +152,13 @@ impl Service {
         self.check_broad_values(caller, &values)?;
         let entry =
             caller.audit_entry("network_rule.replace", ObjectRef::NetworkRule(id), &request.name);
+        let clock = self.config.clock.clone();
         let written = self.db.write(move |tx| {
-            let Some(now) = tx.network_rule(workspace, id)? else {
+            let Some(current) = tx.network_rule(workspace, id)? else {
                 return Ok(Err(not_found("network rule", id)));
             };
-            let rule = NetworkRule { value_list: values, comment, updated_at: Utc::now(), ..now };
+            let updated_at = clock.now();
+            let rule = NetworkRule { value_list: values, comment, updated_at, ..current };
             tx.update_network_rule(workspace, &rule)?;
             tx.append_audit_entry(&entry)?;
             Ok(Ok(rule))

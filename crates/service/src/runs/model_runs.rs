@@ -10,7 +10,7 @@ use crate::identity::caller::Caller;
 use crate::runs::executions::{ActiveExecution, ExecutionHandle, RunContext, SubmitOptions};
 use crate::service::Service;
 use crate::tasks::run_to_completion;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use db::{IdempotencyKey, Tx};
 use serde_json::Value;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Service {
         run_to_completion(async move {
             let context =
                 RunContext { agent: new.agent, ..RunContext::for_caller(&caller, options) };
-            let started = Arc::new(context.annotate(started_record(&new)));
+            let started = Arc::new(context.annotate(started_record(&new, service.now())));
             service.write_run(&started, new, &context).await?;
             let running = service.register_execution(started.id);
             running.set_requester(context.requester());
@@ -297,7 +297,7 @@ impl RunHandle {
         status: ExecutionStatus,
         end: RunEnd,
     ) -> Result<Execution, RequestError> {
-        let now = Utc::now();
+        let now = self.service.now();
         let mut execution = Execution {
             status,
             error: end.error,
@@ -322,7 +322,7 @@ impl RunHandle {
         let events: Vec<&Event> = logged.iter().map(AsRef::as_ref).chain([&last]).collect();
         let finished = db::FinishedExecutionRow::new(&execution, &events)?;
         let (workspace, id, entry) =
-            (self.context.workspace, execution.id, self.context.audit_entry(&execution));
+            (self.context.workspace, execution.id, self.context.audit_entry(&execution, now));
         let (conversation, trace) = (end.conversation, end.trace);
         let written = move |tx: &Tx<'_>| {
             tx.finish_execution(workspace, &finished)?;
@@ -362,8 +362,7 @@ impl Drop for RunHandle {
     }
 }
 
-fn started_record(new: &NewRun) -> Execution {
-    let now = Utc::now();
+fn started_record(new: &NewRun, now: DateTime<Utc>) -> Execution {
     let session = new.session.as_ref();
     Execution {
         sandbox_id: session.map(|session| session.sandbox_id),

@@ -16,7 +16,6 @@ use crate::page::{Page, page_request};
 use crate::serde_helpers::{object, objects};
 use crate::service::Service;
 use crate::tasks::run_to_completion;
-use chrono::Utc;
 use db::{Reader, SessionFilter, Tx};
 use engine::{ExpiryRequest, InputFile, NewSession};
 use serde::Deserialize;
@@ -159,7 +158,8 @@ impl Service {
         let found = found.map(|session| self.with_live_state(session));
         if let Some(Session { sandbox_id: id, status: SessionStatus::Expired, .. }) = found {
             // Its end is not recorded yet, and its key is free only after that.
-            self.db.write(move |tx| tx.expire_session(id, Utc::now())).await?;
+            let now = self.now();
+            self.db.write(move |tx| tx.expire_session(id, now)).await?;
             return Ok(None);
         }
         Ok(found)
@@ -314,6 +314,7 @@ impl Service {
         change: impl FnOnce(Session) -> Session + Send + 'static,
     ) -> Result<Session, RequestError> {
         let (workspace, entry) = (caller.workspace, caller.audit_entry(action, id, ""));
+        let clock = self.config.clock.clone();
         let written = move |tx: &Tx<'_>| {
             let Some(current) = tx.session(workspace, id)? else {
                 return Ok(Err(session_not_found(id)));
@@ -321,7 +322,7 @@ impl Service {
             if is_ended(current.status) {
                 return Ok(check_usable(current));
             }
-            let changed = Session { updated_at: Utc::now(), ..change(current) };
+            let changed = Session { updated_at: clock.now(), ..change(current) };
             tx.update_session(workspace, &changed)?;
             tx.append_audit_entry(&entry)?;
             Ok(Ok(changed))
@@ -421,7 +422,8 @@ impl Drop for UnwrittenSession {
         tokio::spawn(async move {
             let _ = service.engine.close(id).await;
             // Its row may have been written meanwhile.
-            let ended = service.db.write(move |tx| tx.expire_session(id, Utc::now())).await;
+            let now = service.now();
+            let ended = service.db.write(move |tx| tx.expire_session(id, now)).await;
             if let Err(error) = ended {
                 tracing::error!(session = %id, %error, "cannot record the end of a session");
             }

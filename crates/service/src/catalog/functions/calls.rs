@@ -140,7 +140,7 @@ impl Service {
         id: ExecutionId,
     ) -> Result<Vec<LogLine>, RequestError> {
         let (call, ..) = self.call_record(caller, function, id).await?;
-        let mut log = FunctionLog::new(call.started_at.unwrap_or_else(Utc::now));
+        let mut log = FunctionLog::new(call.started_at.unwrap_or_else(|| self.now()));
         let live_events = self.active_executions().get(&id).map(|running| running.live.events());
         let from_memory = live_events.unwrap_or_default();
         from_memory.iter().for_each(|event| log.push(event));

@@ -143,7 +143,7 @@ impl Service {
             timeout_seconds,
             integrations: settings.integrations.clone(),
             author,
-            deployed_at: Utc::now(),
+            deployed_at: self.now(),
         })
     }
 
@@ -155,7 +155,7 @@ impl Service {
         deployment: Deployment,
         before: Option<Function>,
     ) -> Result<DeploymentHandle, RequestError> {
-        let (now, new, workspace) = (Utc::now(), before.is_none(), caller.workspace);
+        let (now, new, workspace) = (self.now(), before.is_none(), caller.workspace);
         let source = package.files.to_bytes();
         let function =
             before.clone().unwrap_or_else(|| new_function(caller, package.settings.name, now));
@@ -239,9 +239,9 @@ impl Service {
         let failure = result.clone().err();
         let written = loop {
             let (deployment, source, result) = (deployment.clone(), source.clone(), result.clone());
-            let mut entry = entry.clone();
+            let (mut entry, clock) = (entry.clone(), self.config.clock.clone());
             let written = self.db.write(move |tx| {
-                let now = Utc::now();
+                let now = clock.now();
                 entry.at = now;
                 entry.detail = if result.is_ok() { "ready" } else { "failed" }.to_owned();
                 write_deployment_outcome(tx, workspace, id, begun_at, &entry, |function| {
@@ -326,7 +326,7 @@ impl Service {
     pub(crate) async fn mark_interrupted_deployments(&self) -> Result<(), DatabaseError> {
         for (workspace, function) in self.db.read(|rows| rows.deploying_functions())? {
             let environment = function.preparing.clone();
-            let function = as_failed(function, interrupted(), Utc::now());
+            let function = as_failed(function, interrupted(), self.now());
             self.db.write(move |tx| tx.update_function(workspace, &function, None)).await?;
             if let Some(environment) = environment {
                 self.release_environment(&environment).await;

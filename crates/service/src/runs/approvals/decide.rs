@@ -297,7 +297,8 @@ impl Service {
             let Some(void) = tx.void_approval(workspace, id, now, reason)? else {
                 return Ok(None);
             };
-            let ended = UnstartedOutcome::failed(error).write(tx, workspace, void.execution_id)?;
+            let ended = UnstartedOutcome::failed(error);
+            let ended = ended.write(tx, workspace, void.execution_id, now)?;
             Ok(Some((void, ended)))
         };
         if let Some((void, ended)) = self.db.write(written).await? {
@@ -370,10 +371,11 @@ impl Service {
         seal: MacTag,
         reason: Option<String>,
     ) -> Result<Approval, RequestError> {
+        let now = self.now();
         let decided = Decided {
             state: ApprovalState::Denied,
             by: caller.id(),
-            at: Utc::now(),
+            at: now,
             reason,
             scope: ApprovalScope::Once,
             mac: seal,
@@ -384,11 +386,8 @@ impl Service {
             let Some(denied) = tx.decide_approval(workspace, id, decided)? else {
                 return Ok(None);
             };
-            let ended = UnstartedOutcome::from_approval(&denied).write(
-                tx,
-                workspace,
-                denied.execution_id,
-            )?;
+            let ended = UnstartedOutcome::from_approval(&denied);
+            let ended = ended.write(tx, workspace, denied.execution_id, now)?;
             tx.append_audit_entry(&entry)?;
             Ok(Some((denied, ended)))
         };
@@ -416,10 +415,11 @@ impl Service {
         caller: &Caller,
         approval: Approval,
     ) -> Result<bool, RequestError> {
+        let now = self.now();
         let decided = Decided {
             state: ApprovalState::Denied,
             by: caller.id(),
-            at: Utc::now(),
+            at: now,
             reason: Some("withdrawn".to_owned()),
             scope: ApprovalScope::Once,
             mac: VOID_MAC,
@@ -430,8 +430,8 @@ impl Service {
             let Some(withdrawn) = tx.withdraw_approval(workspace, id, decided)? else {
                 return Ok(None);
             };
-            let ended =
-                UnstartedOutcome::withdrawn().write(tx, workspace, withdrawn.execution_id)?;
+            let ended = UnstartedOutcome::withdrawn();
+            let ended = ended.write(tx, workspace, withdrawn.execution_id, now)?;
             tx.append_audit_entry(&entry)?;
             Ok(Some((withdrawn, ended)))
         };
@@ -475,11 +475,12 @@ impl Service {
         origin: Origin,
     ) -> Result<usize, RequestError> {
         let find = move |rows: &Reader<'_>| rows.open_approvals_from(workspace, origin, END_BATCH);
-        let end = |open: &Approval| {
-            let refused = requester_revoked_error();
-            let (decided_at, reason) = (Some(Utc::now()), Some(refused.error.message.clone()));
+        let now = self.now();
+        let end = move |open: &Approval| {
+            let revoked = requester_revoked_error();
+            let (decided_at, reason) = (Some(now), Some(revoked.error.message.clone()));
             let void = Approval { state: ApprovalState::Void, decided_at, reason, ..open.clone() };
-            (void, UnstartedOutcome::revoked(*refused.error))
+            (void, UnstartedOutcome::revoked(*revoked.error))
         };
         let ended = self.end_approval_batch(find, end).await?;
         ended.iter().for_each(|void| self.publish_approval(workspace, void));
@@ -496,11 +497,12 @@ impl Service {
         // One batch at a time in the whole server, so that each approval is read and ended in the
         // same batch.
         let _turn = self.approval_ends.lock().await;
+        let now = self.now();
         let prepare = move |rows: &Reader<'_>| {
             let mut prepared = Vec::new();
             for open in find(rows)? {
                 let (ended, outcome) = end(&open.approval);
-                let outcome = outcome.prepare(rows, open.workspace, ended.execution_id)?;
+                let outcome = outcome.prepare(rows, open.workspace, ended.execution_id, now)?;
                 prepared.push((open, ended, outcome));
             }
             Ok(prepared)

@@ -108,7 +108,7 @@ impl Service {
                 if let Some(reason) = void {
                     tx.void_approval(workspace, id, now, reason)?;
                 }
-                ending.write(tx, workspace, execution)
+                ending.write(tx, workspace, execution, now)
             };
             match self.db.write(written).await {
                 Ok(ended) => break ended,
@@ -150,11 +150,13 @@ impl Service {
         workspace: WorkspaceId,
         id: ApprovalId,
     ) -> Result<(), DatabaseError> {
+        let now = self.now();
         let written = self.db.write(move |tx| match tx.approval(workspace, id)? {
             Some((approval, _)) => UnstartedOutcome::from_approval(&approval).write(
                 tx,
                 workspace,
                 approval.execution_id,
+                now,
             ),
             None => Ok(None),
         });

@@ -4,7 +4,7 @@
 use super::not_pending_error;
 use crate::runs::executions::ActiveExecution;
 use crate::service::Service;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use db::{DatabaseError, FinishedExecutionRow, NewAuditEntry, Reader, Tx};
 use std::sync::Arc;
 use types::{
@@ -75,8 +75,9 @@ impl UnstartedOutcome {
         tx: &Tx<'_>,
         workspace: WorkspaceId,
         id: ExecutionId,
+        now: DateTime<Utc>,
     ) -> Result<Option<UnpublishedEnd>, DatabaseError> {
-        match self.prepare(tx, workspace, id)? {
+        match self.prepare(tx, workspace, id, now)? {
             Some(prepared) => prepared.write(tx),
             None => Ok(None),
         }
@@ -89,6 +90,7 @@ impl UnstartedOutcome {
         rows: &Reader<'_>,
         workspace: WorkspaceId,
         id: ExecutionId,
+        now: DateTime<Utc>,
     ) -> Result<Option<PreparedEnd>, DatabaseError> {
         let found = rows.execution_without_inputs(workspace, id)?;
         let Some(record) = found.filter(|record| record.status == ExecutionStatus::WaitingApproval)
@@ -99,10 +101,9 @@ impl UnstartedOutcome {
         let mut events =
             Vec::from_iter(record.approval_id.map(waiting_events).into_iter().flatten());
         events.extend([Event::Error(error.clone()), Event::End { status }]);
-        let ended_at = Some(Utc::now());
-        let ended = Execution { status, error: Some(error), ended_at, ..record };
+        let ended = Execution { status, error: Some(error), ended_at: Some(now), ..record };
         let row = FinishedExecutionRow::new(&ended, &events)?;
-        Ok(Some(PreparedEnd { workspace, ended, row }))
+        Ok(Some(PreparedEnd { workspace, ended, row, at: now }))
     }
 }
 
@@ -112,17 +113,18 @@ pub(super) struct PreparedEnd {
     workspace: WorkspaceId,
     ended: Execution,
     row: FinishedExecutionRow,
+    at: DateTime<Utc>,
 }
 
 impl PreparedEnd {
     /// Returns `None` if the call has started or ended meanwhile.
     pub(super) fn write(self, tx: &Tx<'_>) -> Result<Option<UnpublishedEnd>, DatabaseError> {
-        let Self { workspace, ended, row } = self;
+        let Self { workspace, ended, row, at } = self;
         if !tx.finish_waiting_execution(workspace, &row)? {
             return Ok(None);
         }
         tx.append_audit_entry(&NewAuditEntry {
-            at: Utc::now(),
+            at,
             workspace,
             principal: ended.principal,
             key: None,

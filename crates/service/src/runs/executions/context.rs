@@ -75,9 +75,9 @@ impl RunContext {
         !announced && claim.is_none() && self.approval.is_none() && !has_egress
     }
 
-    pub(crate) fn audit_entry(&self, execution: &Execution) -> NewAuditEntry {
+    pub(crate) fn audit_entry(&self, execution: &Execution, at: DateTime<Utc>) -> NewAuditEntry {
         NewAuditEntry {
-            at: Utc::now(),
+            at,
             workspace: self.workspace,
             principal: Some(self.principal),
             key: self.key,

@@ -14,7 +14,6 @@ use crate::origins::Requester;
 use crate::runs::live_log::{LiveLog, memory_bytes};
 use crate::service::Service;
 use crate::tasks::{catch_panic, run_blocking, run_to_completion};
-use chrono::Utc;
 use db::{EventBatch, IdempotencyKey, Tx};
 use engine::{Admitted, FinishedExecution, StopHandle, ValueRoom};
 use std::fs;
@@ -132,7 +131,7 @@ impl Service {
     ) -> Result<ExecutionHandle, RequestError> {
         let started = context.annotate(Execution {
             status: ExecutionStatus::Running,
-            started_at: Some(Utc::now()),
+            started_at: Some(self.now()),
             ..admitted.record().clone()
         });
         let started = Arc::new(started);
@@ -339,7 +338,7 @@ impl Service {
     async fn record_lost(&self, error: Error, task: ExecutionTask) {
         let ExecutionTask { context, started, row, .. } = task;
         tracing::error!(execution = %started.id, %error, "cannot store the record of an execution");
-        let ended_at = Some(Utc::now());
+        let ended_at = Some(self.now());
         let started = Arc::unwrap_or_clone(started);
         let record =
             Execution { status: ExecutionStatus::Failed, error: Some(error), ended_at, ..started };
@@ -421,7 +420,7 @@ impl Service {
         let execution = Execution {
             status: ExecutionStatus::Failed,
             error: Some(error.clone()),
-            ended_at: Some(Utc::now()),
+            ended_at: Some(self.now()),
             ..Execution::clone(started)
         };
         self.write_outcome(&execution, &[], context, &running.live, *row).await
@@ -448,7 +447,7 @@ impl Service {
         let events: Vec<&Event> = remaining.chain(&file_events).chain([&end]).collect();
         let finished =
             db::FinishedExecutionRow::new(execution, &events)?.with_stored_events(before as u64);
-        let (entry, files) = (context.audit_entry(execution), files.to_vec());
+        let (entry, files) = (context.audit_entry(execution, self.now()), files.to_vec());
         let (workspace, most) = (context.workspace, self.config.workspace_bytes_max);
         let (sandbox_id, generation) = (execution.sandbox_id, execution.generation);
         let written = move |tx: &Tx<'_>| {
