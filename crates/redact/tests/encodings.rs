@@ -7,6 +7,7 @@ use belljar_redact::{
     MaskingStream, OutputRedactor, SecretEncodingsCache, SecretText, SecretVersion,
 };
 use bytes::Bytes;
+use std::sync::Arc;
 use types::SecretId;
 use uuid::Uuid;
 
@@ -55,6 +56,25 @@ async fn masking_stream() -> MaskingStream {
     let (id, name) = (SecretId::new(Uuid::nil()), "TOKEN".to_owned());
     let secret = SecretVersion { id, version: 1, name, value: SecretText::new(VALUE.to_owned()) };
     MaskingStream::new(SecretEncodingsCache::default().get_or_build(&[&secret]).await.unwrap())
+}
+
+#[tokio::test]
+async fn t107_the_encodings_of_a_secret_are_prepared_once_for_all_sandboxes() {
+    let id = SecretId::new(Uuid::nil());
+    let secret = |version, value: &str| SecretVersion {
+        id,
+        version,
+        name: "TOKEN".to_owned(),
+        value: SecretText::new(value.to_owned()),
+    };
+    let cache = SecretEncodingsCache::default();
+    let first = cache.get_or_build(&[&secret(1, VALUE)]).await.unwrap();
+    let again = cache.get_or_build(&[&secret(1, VALUE)]).await.unwrap();
+    assert!(Arc::ptr_eq(&first, &again));
+    // Twin: another version, or another value, has encodings of its own.
+    for other in [secret(2, VALUE), secret(1, "another value")] {
+        assert!(!Arc::ptr_eq(&first, &cache.get_or_build(&[&other]).await.unwrap()));
+    }
 }
 
 /// A text in one piece, in single bytes, and in two pieces with a cut at each boundary.

@@ -1,5 +1,6 @@
 //! A database for each test, with two workspaces in it that must not see each other.
 
+use crate::wait_blocking;
 use belljar_db::{
     ClockReading, Database, DatabaseError, PageRequest, PurgeCounts, PurgeOutcome, Retention, Tx,
 };
@@ -50,7 +51,14 @@ impl World {
     /// As if the server had ended and was started again.
     pub(crate) fn restart(self) -> Self {
         drop(self.db);
-        Self { db: Database::open(self.data.path()).unwrap(), ..self }
+        // A child that another test starts has a copy of the lock until it executes its program.
+        let db = wait_blocking::until_some("the lock of the database", || {
+            match Database::open(self.data.path()) {
+                Err(DatabaseError::Locked { .. }) => None,
+                opened => Some(opened.unwrap()),
+            }
+        });
+        Self { db, ..self }
     }
 }
 

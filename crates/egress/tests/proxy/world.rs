@@ -192,7 +192,7 @@ impl Sandbox {
             // Answers are looked at as they come.
             .no_gzip()
             .proxy(reqwest::Proxy::all(format!("http://{}", self.address)).unwrap())
-            .timeout(PATIENCE);
+            .read_timeout(PATIENCE);
         let roots = [self.ca.as_str(), others].into_iter().filter(|pem| !pem.is_empty());
         let roots = roots.map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());
         builder = builder.tls_certs_only(roots);

@@ -319,7 +319,7 @@ fn t08_refused_and_harmless_twins() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn t08_what_python_calls_is_possible() {
-    let falls_back = ["clone3", "get_mempolicy", "mbind", "sendfile", "set_mempolicy"];
+    let falls_back = ["clone3", "get_mempolicy", "mbind", "sendfile", "set_mempolicy", "setxattr"];
     let policy = Policy::sandbox();
     let used = include_str!("../../../tests/golden/syscalls-used-by-python-x86_64.txt");
     let impossible: Vec<_> = used
