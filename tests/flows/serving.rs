@@ -230,9 +230,8 @@ async fn a_full_queue_is_said_at_once_and_a_place_in_it_is_given_back() {
     let (stop, waiter) = (command.stop.clone(), Arc::clone(&engine));
     let waiting = tokio::spawn(async move { waiter.admit(command).await.map(drop) });
     queued(&engine, 1).await;
-    let asked = Instant::now();
     let error = engine.admit(harness::command("bare", "1")).await.unwrap_err();
-    assert!(asked.elapsed() < LONG / 3, "{:?}", asked.elapsed());
+    assert!(!waiting.is_finished(), "one that has waited for longer still waits");
     assert_eq!((error.code.to_string().as_str(), error.retryable), ("capacity.exhausted", true));
     stop.stop();
     let cancelled = waiting.await.unwrap().unwrap_err();
@@ -275,10 +274,9 @@ async fn alone_nothing_is_left() {
     let last = Arc::clone(&engine);
     let last = tokio::spawn(async move { last.admit(harness::command("bare", "1")).await });
     queued(&engine, 1).await;
-    let began = Instant::now();
     engine.shutdown(Duration::from_secs(5)).await;
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(out(&short.await.unwrap().unwrap()), "begun\ndone\n", "it had the time to end");
+    // A stop that waited for them would have ended with their limit.
     for cancelled in [endless, in_session] {
         assert_eq!(cancelled.await.unwrap().unwrap().status, ExecutionStatus::Cancelled);
     }

@@ -89,7 +89,7 @@ async fn every_record_has_the_time_of_the_clock() {
         ("/v1/keys", json!({"name": "key"})),
         ("/v1/agents", json!({"name": "agent", "specification": "name: agent"})),
         ("/v1/network-rules", rule),
-        ("/v1/integrations", json!({"name": "way"})),
+        ("/v1/integrations", json!({"name": "integration", "allowed_network_rules": ["rule"]})),
         ("/v1/secrets", secret),
         ("/v1/volumes", json!({"name": "volume"})),
         ("/v1/sessions", json!({})),

@@ -51,7 +51,7 @@ pub use package_installer::{
 };
 pub use resources::HostResources;
 pub use run::{Admitted, FinishedExecution};
-pub use sandbox::{DirectoryListing, ValueRoom};
+pub use sandbox::{DirectoryListing, ValueBudget};
 pub use sandbox_grants::SandboxGrants;
 pub use session::SessionInfo;
 pub use volumes::{

@@ -20,7 +20,7 @@ use crate::session::{SandboxHandle, SessionLease};
 use crate::start_queue::CountedExecution;
 use crate::{host_support, limits};
 use redact::OutputRedactor;
-use sandbox::{ExitReport, StopHandle, ValueRoom};
+use sandbox::{ExitReport, StopHandle, ValueBudget};
 use std::mem::take;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -226,28 +226,28 @@ impl Admitted {
             sink(&event);
             transcript.push(event);
         };
-        let mut finished = self.stream(&mut tell, &ValueRoom::default()).await?;
+        let mut finished = self.stream(&mut tell, &ValueBudget::default()).await?;
         let Transcript { output, results } = transcript;
         finished.execution = Execution { output, results, ..finished.execution };
         Ok(finished)
     }
 
     /// Runs the command and emits its events. The record has no output and results, because the
-    /// events have them. It has the value only if `value_room` has memory for it.
+    /// events have them. It has the value only if `value_budget` has memory for it.
     pub async fn stream(
         self,
         sink: EventSink<'_>,
-        value_room: &ValueRoom,
+        value_budget: &ValueBudget,
     ) -> Result<FinishedExecution, Error> {
         let stop = self.stop_handle();
         let Self { engine, command, target, running } = self;
         let run = async {
             match target {
                 ExecutionTarget::Fresh(grants, _permit) => {
-                    command.run_fresh(&engine, &grants, sink, value_room).await
+                    command.run_fresh(&engine, &grants, sink, value_budget).await
                 }
                 ExecutionTarget::Session(lease) => {
-                    command.run_in_session(&engine, lease, sink, value_room).await
+                    command.run_in_session(&engine, lease, sink, value_budget).await
                 }
             }
         };
@@ -261,7 +261,7 @@ impl AdmittedCommand {
         engine: &Arc<Engine>,
         grants: &ReservedGrants,
         sink: EventSink<'_>,
-        value_room: &ValueRoom,
+        value_budget: &ValueBudget,
     ) -> Result<FinishedExecution, Error> {
         let active = engine.start_queue.enter(self.command.started_by);
         let leased = tokio::select! {
@@ -276,7 +276,7 @@ impl AdmittedCommand {
         let Some(leased) = leased else { return Ok(self.cancelled_before_start(sink).finished) };
         let mut handle = leased?;
         handle.sandbox.join_group(active.group.clone());
-        let inputs = RunInputs { number: 1, installer: None, value_room };
+        let inputs = RunInputs { number: 1, installer: None, value_budget };
         let ran = self.run_in_sandbox(&mut handle, inputs, sink).await?;
         handle.sandbox.end().await;
         Ok(ran.finished)
@@ -287,7 +287,7 @@ impl AdmittedCommand {
         engine: &Arc<Engine>,
         mut lease: SessionLease,
         sink: EventSink<'_>,
-        value_room: &ValueRoom,
+        value_budget: &ValueBudget,
     ) -> Result<FinishedExecution, Error> {
         let active = engine.start_queue.enter(self.command.started_by);
         let taken = tokio::select! {
@@ -305,7 +305,7 @@ impl AdmittedCommand {
         let inputs = RunInputs {
             number: lease.count_execution(),
             installer: engine.package_installer(&lease, &handle),
-            value_room,
+            value_budget,
         };
         let ran = self.run_in_sandbox(&mut handle, inputs, sink).await;
         let Ok(SandboxRun { mut finished, alive }) = ran else {
@@ -330,7 +330,7 @@ impl AdmittedCommand {
     async fn run_in_sandbox(
         mut self,
         SandboxHandle { sandbox, grants, volumes: held, redactor, .. }: &mut SandboxHandle,
-        RunInputs { number, installer: package_installer, value_room }: RunInputs<'_>,
+        RunInputs { number, installer: package_installer, value_budget }: RunInputs<'_>,
         sink: EventSink<'_>,
     ) -> Result<SandboxRun, Error> {
         held.refresh().await?;
@@ -362,7 +362,7 @@ impl AdmittedCommand {
             let request = runner_request(&command, number, &variables, &limits);
             let stop = &command.stop;
             let mut queue = |event: Event| events.push(event);
-            let run = sandbox.run(&request, &limits, stop, &mut queue, value_room, &install);
+            let run = sandbox.run(&request, &limits, stop, &mut queue, value_budget, &install);
             event_redactor.redact_during(pin!(run), &mut *sink).await
         };
         drop(events);
@@ -412,7 +412,7 @@ struct RunInputs<'a> {
     /// Installs packages, if the code may install any.
     installer: Option<PackageInstaller>,
     /// Provides the memory for the value.
-    value_room: &'a ValueRoom,
+    value_budget: &'a ValueBudget,
 }
 
 /// Emits the events that are known only at the end. The writer of the record emits the last one.

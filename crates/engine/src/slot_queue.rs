@@ -191,8 +191,8 @@ mod tests {
         let mut neighbours = waiting(&queue, 2, 2);
         assert_eq!(queue.waiting(), 4);
         assert!(matches!(poll(&mut request(&queue, 2)), Poll::Ready(None)), "two each");
-        let refused = flood.iter_mut().map(|it| matches!(poll(it), Poll::Ready(None)));
-        assert_eq!(refused.collect::<Vec<_>>(), [false, false, true, true]);
+        let is_refused = flood.iter_mut().map(|it| matches!(poll(it), Poll::Ready(None)));
+        assert_eq!(is_refused.collect::<Vec<_>>(), [false, false, true, true]);
         drop(first);
         drop(given(&mut flood[0]).expect("it still waits"));
         drop(given(&mut neighbours[0]).expect("and so does the neighbour"));

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_goes_through_the_shell_is_straightened() {
+    fn a_script_that_starts_through_the_shell_is_rewritten() {
         assert_eq!(
             adapted("#!/bin/sh\n'''exec' '/a b/python3' \"$0\" \"$@\"\n' '''\nimport sys\n")
                 .as_deref(),

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_says_nothing_uses_the_public_index_and_the_usual_places() {
+    fn without_settings_the_public_index_and_the_default_paths_are_used() {
         let machine = machine(&[]);
         assert_eq!(machine.index.with_credentials(), PUBLIC_INDEX);
         assert_eq!(machine.pyenv_root, Some("/home/ada/.pyenv".into()));

@@ -318,7 +318,7 @@ numpy==2.4.6 \\
     }
 
     #[test]
-    fn a_pinned_lock_is_taken_and_knows_its_packages() {
+    fn a_pinned_lock_is_accepted_with_its_packages() {
         let lock = Lock::parse(PINNED).unwrap();
         assert_eq!(lock.require(&required("et-xmlfile")), Ok(()));
         assert_eq!(lock.require(&required("numpy>=2,<3")), Ok(()));
@@ -328,7 +328,7 @@ numpy==2.4.6 \\
     }
 
     #[test]
-    fn a_version_that_nobody_asked_for_is_named_with_its_line() {
+    fn a_version_that_was_not_required_is_named_with_its_line() {
         let error = Lock::parse(PINNED).unwrap().require(&required("numpy<2")).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -375,7 +375,7 @@ numpy==2.4.6 \\
 
     // A comment to one reader is an option to another that ends lines elsewhere.
     #[test]
-    fn nothing_is_smuggled_past_in_a_line_that_others_end_elsewhere() {
+    fn a_line_that_other_parsers_end_elsewhere_is_refused() {
         let hidden =
             ["# x\r-r /tmp/private.txt", "# \rsix @ http://127.0.0.1:9/six.whl", "#\x0b-r a"];
         for line in hidden {

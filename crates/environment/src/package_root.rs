@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_and_a_house_are_gone_with_their_guards() {
+    fn packages_of_a_session_and_a_package_root_are_removed_with_their_guards() {
         let data = tempfile::tempdir().unwrap();
         let root = PackageRoot::open(data.path()).unwrap();
         let session_packages = root.create_session_packages().unwrap();
@@ -166,12 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_has_left_goes_and_what_another_uses_stays() {
+    fn package_roots_of_killed_processes_are_removed_and_those_in_use_stay() {
         let data = tempfile::tempdir().unwrap();
         let used = PackageRoot::open(data.path()).unwrap();
         let session_packages = used.create_session_packages().unwrap();
         let left = data.path().join("packages/left");
-        fs::create_dir_all(left.join("room")).unwrap();
+        fs::create_dir_all(left.join("session")).unwrap();
         fs::set_permissions(&left, Permissions::from_mode(PACKAGE_ROOT_MODE)).unwrap();
         let other = PackageRoot::open(data.path()).unwrap();
         assert!(!left.exists());
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn t118_a_lock_whose_directory_is_gone_goes_and_one_that_is_held_stays() {
+    fn t118_a_lock_without_a_directory_is_removed_and_one_that_is_held_stays() {
         let data = tempfile::tempdir().unwrap();
         let used = PackageRoot::open(data.path()).unwrap();
         let packages = data.path().join("packages");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_house_can_be_gone_through_and_not_listed() {
+    fn a_package_root_can_be_traversed_and_not_listed() {
         let data = tempfile::tempdir().unwrap();
         let root = PackageRoot::open(data.path()).unwrap();
         let mode = fs::metadata(root.directory()).unwrap().permissions().mode();

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_heard_with_its_status() {
+    fn output_is_returned_with_the_exit_status() {
         let ended =
             run_with_timeout(&mut shell("echo yes; echo no >&2; exit 3"), Duration::from_secs(10));
         let ended = ended.unwrap().unwrap();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_long_story_is_kept() {
+    fn the_end_of_long_output_is_kept() {
         let mut bytes = 0;
         let ended = run_streaming(&mut shell("seq 100 >&2; exit 1"), |_| bytes += 1).unwrap();
         assert_eq!(bytes, 100);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_never_ends_is_killed_whether_it_speaks_or_not() {
+    fn a_program_that_never_ends_is_killed_whether_it_writes_or_not() {
         for script in [
             "exec sleep 60",
             "while :; do echo on >&2; sleep 0.01; done",

@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_out_of_reach_is_told_by_the_innermost_cause() {
+    fn an_unreachable_index_is_reported_with_the_innermost_cause() {
         let failure = failure(&[
             "Using CPython 3.11.2",
             "error: Request failed after 3 retries",
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_error_is_told_whole_without_what_went_before() {
+    fn any_other_error_is_reported_whole_without_earlier_output() {
         let failure = failure(&[
             "Resolved 21 packages in 5.52s",
             "error: Failed to download `cycler==0.12.1`",

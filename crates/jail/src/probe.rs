@@ -383,14 +383,14 @@ mod tests {
     }
 
     #[test]
-    fn root_is_not_told_to_change_what_holds_for_others_only() {
+    fn root_gets_no_advice_that_applies_to_ordinary_users_only() {
         let settings =
             KernelSettings { unprivileged_off: true, apparmor_on: true, root: true, ..open_host() };
         assert_eq!(settings.namespace_cause(Namespace::Pid), NamespaceCause::Unknown);
     }
 
     #[test]
-    fn a_covered_proc_is_told_from_a_plain_one() {
+    fn a_covered_proc_is_distinguished_from_a_plain_one() {
         let plain = "22 1 0:20 / /proc rw,nosuid - proc proc rw\n\
                      23 22 0:21 / /proc/sys/fs/binfmt_misc rw - binfmt_misc none rw\n";
         assert!(!proc_is_covered(plain));

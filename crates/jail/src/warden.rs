@@ -170,7 +170,8 @@ impl Warden {
         }
         if !plan.sandbox.without.contains(&IsolationLayer::Seccomp) {
             // Probed here, because an init that cannot load its filter can no longer report that.
-            probe::seccomp_filter().map_err(|refused| JailStep::Seccomp.failed(refused.error))?;
+            probe::seccomp_filter()
+                .map_err(|unsupported| JailStep::Seccomp.failed(unsupported.error))?;
         }
         let child_ended = open_sigchld_fd().map_err(|error| JailStep::StartZygote.failed(error))?;
         skip_pid_2().map_err(|error| JailStep::StartZygote.failed(error))?;

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_and_many_values_are_found_without_much_ado() {
+    fn a_long_value_and_many_values_are_found() {
         let long: String =
             (0..60_000).map(|number| char::from(b'a' + (number * 7 % 23) as u8)).collect();
         let many =
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn t107_more_values_than_a_sandbox_may_have_are_refused() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let refused = |secrets: Vec<(String, String)>| {
+        let quota_error = |secrets: Vec<(String, String)>| {
             let error = runtime.block_on(OutputRedactor::prepare(secrets)).unwrap_err();
             assert_eq!(error.code, ErrorCode::QuotaExceeded);
             error.message
@@ -393,11 +393,13 @@ mod tests {
             let value = |it| format!("{}{it:04}", "v".repeat(bytes - 4));
             (0..count).map(|it| (format!("S{it}"), value(it))).collect()
         };
-        assert!(refused(many(SECRETS_PER_SANDBOX_MAX + 1, 16)).contains("257 of 4112 bytes"));
-        assert!(refused(many(3, SECRET_BYTES_PER_SANDBOX_MAX / 2)).contains("3 of 196608 bytes"));
+        assert!(quota_error(many(SECRETS_PER_SANDBOX_MAX + 1, 16)).contains("257 of 4112 bytes"));
+        assert!(
+            quota_error(many(3, SECRET_BYTES_PER_SANDBOX_MAX / 2)).contains("3 of 196608 bytes")
+        );
         // In some encodings each byte takes six.
         let odd = |it| (format!("S{it}"), format!("{}{it:02}", "\u{1}".repeat(4_000)));
-        assert!(refused((0..30).map(odd).collect()).contains("encodings"));
+        assert!(quota_error((0..30).map(odd).collect()).contains("encodings"));
         assert_eq!(of(many(SECRETS_PER_SANDBOX_MAX, 400)).redact_text("x"), "x");
     }
 

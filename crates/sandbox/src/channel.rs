@@ -9,7 +9,7 @@
 use crate::frames::{self, RunnerEvent, RunnerRequest};
 use crate::read_limiter::{ReadLimiter, TOTAL_BYTES_MAX};
 use crate::time_slice::TimeSlice;
-use crate::value_room::ValueRoom;
+use crate::value_budget::ValueBudget;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -159,7 +159,7 @@ pub(crate) struct ControlChannel {
     /// Limit of a value or a result of the current execution.
     result_bytes: u64,
     /// Memory budget for the value of the current run.
-    room: ValueRoom,
+    budget: ValueBudget,
     /// A large frame that waits for another thread, or is being parsed there.
     reading: Option<LargeRead>,
     /// Time that frames have waited in a queue since the last call of `take_queue_wait`.
@@ -177,7 +177,7 @@ struct LargeRead {
 }
 
 impl LargeRead {
-    fn start(body: Vec<u8>, result_bytes: u64, room: ValueRoom) -> Self {
+    fn start(body: Vec<u8>, result_bytes: u64, budget: ValueBudget) -> Self {
         let started_at = Arc::new(OnceLock::new());
         let began = Arc::clone(&started_at);
         let task = tokio::spawn(async move {
@@ -185,7 +185,7 @@ impl LargeRead {
             let permit = queue.acquire_owned().await;
             let permit = permit.map_err(|_| ProtocolError::DecodingFailed)?;
             began.get_or_init(Instant::now);
-            let frame = spawn_blocking(move || frames::parse(&body, result_bytes, &room)).await;
+            let frame = spawn_blocking(move || frames::parse(&body, result_bytes, &budget)).await;
             Ok((frame.map_err(|_| ProtocolError::DecodingFailed)??, permit))
         });
         Self { task, started_at, reported_until: Instant::now() }
@@ -241,7 +241,7 @@ impl ControlChannel {
             decoder: FrameDecoder::default(),
             read_limiter: ReadLimiter::default(),
             result_bytes: 0,
-            room: ValueRoom::default(),
+            budget: ValueBudget::default(),
             reading: None,
             queue_wait: Duration::ZERO,
         })
@@ -287,9 +287,9 @@ impl ControlChannel {
             };
             self.read_limiter.charge(body.len())?;
             if body.len() <= INLINE_DECODE_BYTES_MAX {
-                return frames::parse(&body, self.result_bytes, &self.room).map(Some);
+                return frames::parse(&body, self.result_bytes, &self.budget).map(Some);
             }
-            self.reading = Some(LargeRead::start(body, self.result_bytes, self.room.clone()));
+            self.reading = Some(LargeRead::start(body, self.result_bytes, self.budget.clone()));
         }
         self.read_large().await.map(Some)
     }
@@ -316,11 +316,11 @@ impl ControlChannel {
     pub(crate) async fn begin_request(
         &mut self,
         limits: &Limits,
-        room: &ValueRoom,
+        budget: &ValueBudget,
     ) -> Result<(), ProtocolError> {
         self.read_limiter = ReadLimiter::default();
         self.result_bytes = limits.result_bytes;
-        self.room = room.clone();
+        self.budget = budget.clone();
         self.decoder.allow(limits.result_bytes);
         let mut slice = TimeSlice::start();
         loop {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     fn read(body: &[u8]) -> Result<RunnerEvent, ProtocolError> {
-        frames::parse(body, FRAME_BYTES_MAX as u64, &ValueRoom::default())
+        frames::parse(body, FRAME_BYTES_MAX as u64, &ValueBudget::default())
     }
 
     fn is_invalid_frame(error: &ProtocolError) -> bool {
@@ -440,8 +440,8 @@ mod tests {
             (&[result_bytes][..], most + 1),
             (&[u64::MAX][..], FRAME_BYTES_MAX + 1),
         ] {
-            let refused = starts(allowed, length);
-            assert!(matches!(refused, Err(ProtocolError::TooLarge(_))), "{allowed:?} {refused:?}");
+            let result = starts(allowed, length);
+            assert!(matches!(result, Err(ProtocolError::TooLarge(_))), "{allowed:?} {result:?}");
         }
         // The twins: the largest that may come, and one that a run before this one may still send.
         assert!(starts(&[], FRAME_REST_BYTES_MAX).unwrap());
@@ -469,8 +469,8 @@ mod tests {
             let mut decoder = FrameDecoder::default();
             decoder.push(&frame(json));
             let body = decoder.next().unwrap().unwrap();
-            let refused = read(&body).is_err_and(|error| is_invalid_frame(&error));
-            assert!(refused, "{json}");
+            let is_refused = read(&body).is_err_and(|error| is_invalid_frame(&error));
+            assert!(is_refused, "{json}");
         }
     }
 
@@ -537,8 +537,8 @@ mod tests {
         });
         let received = timeout(PATIENCE, channel.receive_frame()).await;
         let received = received.expect("it waits behind the others").unwrap();
-        let refused = matches!(received, Some(RunnerEvent::Done(RunnerOutcome::NotJson(_))));
-        assert!(refused, "{received:?}");
+        let is_refused = matches!(received, Some(RunnerEvent::Done(RunnerOutcome::NotJson(_))));
+        assert!(is_refused, "{received:?}");
         drop(others);
         sent.await.unwrap();
     }

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_goes_to_its_process_whichever_is_heard_of_first() {
+    fn an_exit_goes_to_its_process_whichever_is_reported_first() {
         let mut exits = ExitMatcher::default();
         let known = exits.record_start(5);
         exits.record_exit(5, 1);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn t82_a_pid_that_comes_round_has_no_exit_of_a_former_process() {
+    fn t82_a_reused_pid_has_no_exit_of_a_former_process() {
         let mut exits = ExitMatcher::default();
         // No caller waits for the exit of the first one, which is reported late.
         drop(exits.record_start(5));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn t82_exits_that_are_heard_of_before_their_starts_keep_their_order() {
+    fn t82_exits_that_are_reported_before_their_starts_keep_their_order() {
         let mut exits = ExitMatcher::default();
         (1..=3).for_each(|status| exits.record_exit(5, status));
         let all = [(); 3].map(|()| status(exits.record_start(5)));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_is_counted_from_the_last_word() {
+    async fn silence_is_counted_from_the_last_message() {
         let never = || std::future::pending::<()>();
         let began = tokio::time::Instant::now();
         assert_eq!(with_watchdog(never(), 5, || 0).await, None);

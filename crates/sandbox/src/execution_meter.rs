@@ -11,7 +11,7 @@ use crate::output_pipe::{CaptureBudget, OutputPipe};
 use crate::sandbox::ExitCause;
 use crate::stop_handle::{StopHandle, StopRequest};
 use crate::usage::UsageReading;
-use crate::value_room::ValueRoom;
+use crate::value_budget::ValueBudget;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ pub(crate) struct ExecutionMeter<'a> {
     pub(crate) stop_requests: watch::Receiver<StopRequest>,
     pub(crate) sink: &'a mut (dyn FnMut(Event) + Send),
     /// Memory budget for its value.
-    pub(crate) room: &'a ValueRoom,
+    pub(crate) value_budget: &'a ValueBudget,
     pub(crate) started: Instant,
     /// When the execution is interrupted, and after that, when it is killed.
     pub(crate) deadline: Instant,
@@ -80,7 +80,7 @@ impl<'a> ExecutionMeter<'a> {
         limits: &'a Limits,
         stop_handle: &StopHandle,
         sink: &'a mut (dyn FnMut(Event) + Send),
-        room: &'a ValueRoom,
+        value_budget: &'a ValueBudget,
         usage_before: UsageReading,
         group: ExecutionGroup,
     ) -> Self {
@@ -89,7 +89,7 @@ impl<'a> ExecutionMeter<'a> {
             limits,
             stop_requests: stop_handle.subscribe(),
             sink,
-            room,
+            value_budget,
             started,
             deadline: started + Duration::from_millis(limits.wall_ms),
             overrun: None,
@@ -324,13 +324,14 @@ mod tests {
 
     #[test]
     fn t164_the_clock_stands_still_while_a_message_waits_and_no_longer_than_its_bound() {
-        let (stop_handle, room, mut sink) = (StopHandle::default(), ValueRoom::default(), |_| {});
+        let (stop_handle, mut sink) = (StopHandle::default(), |_| {});
+        let value_budget = ValueBudget::default();
         let (limits, usage_before) = (Limits::DEFAULT, UsageReading::default());
         let mut run = ExecutionMeter::new(
             &limits,
             &stop_handle,
             &mut sink,
-            &room,
+            &value_budget,
             usage_before,
             ExecutionGroup::default(),
         );

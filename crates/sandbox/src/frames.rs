@@ -6,7 +6,7 @@ use crate::truncate::{
     ASSERT_VALUES_MAX, MESSAGE_BYTES_MAX, PART_BYTES_MAX, TRACEBACK_BYTES_MAX, TYPE_BYTES_MAX,
     truncate_end, truncate_middle,
 };
-use crate::value_room::ValueRoom;
+use crate::value_budget::ValueBudget;
 use jail::JailError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -208,14 +208,14 @@ enum EventKind {
 }
 
 /// Parses the body of a frame, which must have all fields of its event and no others. `result_bytes`
-/// limits a value or a result, and `room` must grant the memory of a value before it is parsed.
+/// limits a value or a result, and `budget` must grant the memory of a value before it is parsed.
 pub(crate) fn parse(
     body: &[u8],
     result_bytes: u64,
-    room: &ValueRoom,
+    budget: &ValueBudget,
 ) -> Result<RunnerEvent, ProtocolError> {
     let text = std::str::from_utf8(body).map_err(invalid_frame)?;
-    RawFrame::split(text)?.into_event(result_bytes, room)
+    RawFrame::split(text)?.into_event(result_bytes, budget)
 }
 
 /// Whether parsing this frame would build a tree of its value or result, as far as a pass over its text
@@ -272,7 +272,7 @@ impl<'a> RawFrame<'a> {
     fn into_event(
         mut self,
         result_bytes: u64,
-        room: &ValueRoom,
+        budget: &ValueBudget,
     ) -> Result<RunnerEvent, ProtocolError> {
         let missing = || ProtocolError::Incomplete;
         let event = match self.ev.ok_or_else(missing)? {
@@ -301,7 +301,7 @@ impl<'a> RawFrame<'a> {
                     destination: parse_part(destination, SMALL_BYTES_MAX)?,
                 }
             }
-            EventKind::Done => RunnerEvent::Done(self.take_outcome(result_bytes, room)?),
+            EventKind::Done => RunnerEvent::Done(self.take_outcome(result_bytes, budget)?),
         };
         if self.is_empty() { Ok(event) } else { Err(ProtocolError::Inconsistent) }
     }
@@ -310,7 +310,7 @@ impl<'a> RawFrame<'a> {
     fn take_outcome(
         &mut self,
         result_bytes: u64,
-        room: &ValueRoom,
+        budget: &ValueBudget,
     ) -> Result<RunnerOutcome, ProtocolError> {
         Ok(if let Some(error) = self.error.take() {
             RunnerOutcome::Raised(
@@ -323,7 +323,7 @@ impl<'a> RawFrame<'a> {
                 parse_part::<ValueEncodingError>(error, FRAME_BYTES_MAX)?.truncated(),
             )
         } else if let Some(value) = self.value.take() {
-            match check_value(value, result_bytes, room) {
+            match check_value(value, result_bytes, budget) {
                 // The runner sends no value that is nested this deeply.
                 Ok(size) if size.depth > DEPTH_MAX => return Err(ProtocolError::TooDeep),
                 Ok(_) => RunnerOutcome::Value(ReturnedValue {
@@ -392,7 +392,7 @@ fn parse_result(
 fn check_value(
     json: &str,
     result_bytes: u64,
-    room: &ValueRoom,
+    budget: &ValueBudget,
 ) -> Result<JsonSize, ValueEncodingError> {
     if json.len() as u64 > result_bytes {
         return Err(ValueEncodingError::too_large(format!(
@@ -408,7 +408,7 @@ fn check_value(
             VALUE_MEMORY_BYTES_MAX / MIB
         )));
     }
-    room.take(size.memory_bytes as u64).map_err(ValueEncodingError::too_large)?;
+    budget.take(size.memory_bytes as u64).map_err(ValueEncodingError::too_large)?;
     Ok(size)
 }
 
@@ -505,12 +505,12 @@ mod tests {
     const RESULT_BYTES: u64 = Limits::DEFAULT.result_bytes;
 
     fn done(field: &str, json: &str) -> RunnerOutcome {
-        done_in(&ValueRoom::default(), field, json)
+        done_in(&ValueBudget::default(), field, json)
     }
 
-    fn done_in(room: &ValueRoom, field: &str, json: &str) -> RunnerOutcome {
+    fn done_in(budget: &ValueBudget, field: &str, json: &str) -> RunnerOutcome {
         let body = format!(r#"{{"ev":"done","{field}":{json}}}"#);
-        match parse(body.as_bytes(), RESULT_BYTES, room) {
+        match parse(body.as_bytes(), RESULT_BYTES, budget) {
             Ok(RunnerEvent::Done(answer)) => answer,
             other => panic!("{other:?}"),
         }
@@ -522,7 +522,7 @@ mod tests {
 
     #[test]
     fn t128_a_field_stands_once_however_it_is_written() {
-        let value = |body: &[u8]| match parse(body, RESULT_BYTES, &ValueRoom::default()) {
+        let value = |body: &[u8]| match parse(body, RESULT_BYTES, &ValueBudget::default()) {
             Ok(RunnerEvent::Done(RunnerOutcome::Value(returned))) => Ok(returned.value),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error),
@@ -534,8 +534,8 @@ mod tests {
             [r#""value":1"#, r#""v\u0061lue":1"#, r#""ev":"done""#, r#""error":null,"error":null"#]
         {
             let body = format!(r#"{{"ev":"done","value":1,{twice}}}"#);
-            let refused = parse(body.as_bytes(), RESULT_BYTES, &ValueRoom::default());
-            assert!(matches!(refused, Err(ProtocolError::Inconsistent)), "{twice}: {refused:?}");
+            let result = parse(body.as_bytes(), RESULT_BYTES, &ValueBudget::default());
+            assert!(matches!(result, Err(ProtocolError::Inconsistent)), "{twice}: {result:?}");
         }
         for other in
             [&b"{\"ev\":\"done\",\"value\":\"\xff\"}"[..], br#"{"value":1}"#, br#"{"ev":null}"#]
@@ -547,19 +547,19 @@ mod tests {
     #[test]
     fn t128_a_frame_of_unknown_fields_or_without_an_end_is_refused_where_it_begins_to_be_one() {
         let fields = format!(r#"{{"ev":"done",{}"value":1}}"#, r#""":1,"#.repeat(1_000_000));
-        let refused = parse(fields.as_bytes(), RESULT_BYTES, &ValueRoom::default());
-        assert!(matches!(refused, Err(ProtocolError::NotAFrame(_))), "{refused:?}");
+        let result = parse(fields.as_bytes(), RESULT_BYTES, &ValueBudget::default());
+        assert!(matches!(result, Err(ProtocolError::NotAFrame(_))), "{result:?}");
         for field in ["value", "data", "dropped", "other"] {
             let deep = format!(r#"{{"{field}":{}"#, "[".repeat(2_000_000));
-            let refused = parse(deep.as_bytes(), RESULT_BYTES, &ValueRoom::default());
-            assert!(matches!(refused, Err(ProtocolError::TooDeep)), "{field}: {refused:?}");
+            let result = parse(deep.as_bytes(), RESULT_BYTES, &ValueBudget::default());
+            assert!(matches!(result, Err(ProtocolError::TooDeep)), "{field}: {result:?}");
         }
     }
 
     #[test]
     fn t71_a_value_over_its_bounds_is_not_parsed_and_a_large_one_within_them_is() {
         let deep = format!(r#"{{"ev":"done","value":{}{}}}"#, "[".repeat(127), "]".repeat(127));
-        let deep = parse(deep.as_bytes(), RESULT_BYTES, &ValueRoom::default());
+        let deep = parse(deep.as_bytes(), RESULT_BYTES, &ValueBudget::default());
         assert!(matches!(deep, Err(ProtocolError::TooDeep)), "{deep:?}");
         for (json, problem) in [
             (list("1", 3_500_000), "the limit result_bytes is"),
@@ -591,7 +591,7 @@ mod tests {
         let numbers = list("1", 400_000);
         let requested = Arc::new(AtomicU64::new(0));
         let note = Arc::clone(&requested);
-        let used_up = ValueRoom::new(move |bytes| {
+        let used_up = ValueBudget::new(move |bytes| {
             note.store(bytes, Ordering::Relaxed);
             if bytes > 1024 { Err("the budget is used up".to_owned()) } else { Ok(()) }
         });
@@ -601,7 +601,7 @@ mod tests {
         assert!(error.too_large && error.problem == "the budget is used up", "{error:?}");
         let tree = 400_000 * size_of::<Value>();
         assert!(requested.load(Ordering::Relaxed) as usize > tree, "{requested:?} for {tree}");
-        // The twin: a small one has its room.
+        // The twin: a small one fits into it.
         let RunnerOutcome::Value(returned) = done_in(&used_up, "value", "[1]") else {
             panic!("it was refused")
         };
@@ -612,7 +612,7 @@ mod tests {
     fn t71_a_result_over_its_bounds_is_not_parsed_and_counts_as_dropped() {
         let result = |json: &str| {
             let body = format!(r#"{{"ev":"result","data":{{"text/plain":{json}}},"main":true}}"#);
-            match parse(body.as_bytes(), RESULT_BYTES, &ValueRoom::default()) {
+            match parse(body.as_bytes(), RESULT_BYTES, &ValueBudget::default()) {
                 Ok(RunnerEvent::Result { data, .. }) => data.is_some(),
                 other => panic!("{other:?}"),
             }
@@ -663,7 +663,7 @@ mod tests {
             format!(r#"{{"ev":"install","requirements":{}}}"#, list("\"\"", 500_000)),
             format!(r#"{{"ev":"refused","place":"{}"}}"#, "x".repeat(100_000)),
         ] {
-            let read = parse(body.as_bytes(), RESULT_BYTES, &ValueRoom::default());
+            let read = parse(body.as_bytes(), RESULT_BYTES, &ValueBudget::default());
             assert!(matches!(read, Err(ProtocolError::TooLarge(_))), "{}", body.len());
         }
     }

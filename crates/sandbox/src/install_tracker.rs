@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_does_not_come_is_given_up() {
+    async fn an_install_without_an_answer_times_out() {
         let mut installs = InstallTracker::new(&never);
         installs.begin(six()).unwrap();
         let (_, result) = installs.next_result().await;

@@ -25,7 +25,7 @@ mod time_slice;
 mod truncate;
 mod uids;
 mod usage;
-mod value_room;
+mod value_budget;
 mod zygote_host;
 
 pub use channel::ProtocolError;
@@ -44,7 +44,7 @@ pub use sandbox_spec::{SandboxSpec, read_only_volume};
 pub use stop_handle::StopHandle;
 pub use uids::HOST_UIDS;
 pub use usage::PROCESS_SESSIONS_MAX;
-pub use value_room::ValueRoom;
+pub use value_budget::ValueBudget;
 pub use zygote_host::{
     DESCRIPTORS_RESERVED, Preload, SpawnError, WARDEN_ARGUMENT, ZygoteHost, ZygoteHostConfig,
 };

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn t80_nobody_waits_for_the_end_of_somebody_else() {
+    fn t80_no_exit_waits_for_the_exit_of_another_sandbox() {
         let reaper = Reaper::start(&Arc::new(())).unwrap();
         let mut slow = Vec::new();
         for _ in 0..64 {

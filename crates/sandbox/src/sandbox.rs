@@ -13,7 +13,7 @@ use crate::output_pipe::OutputPipe;
 use crate::reaper::{self, ExitedSandbox};
 use crate::stop_handle::StopHandle;
 use crate::usage::{self, IdleWatch, UsageMeter, UsageReading};
-use crate::value_room::ValueRoom;
+use crate::value_budget::ValueBudget;
 use crate::zygote_host::{self, PreparedJail, SpawnError, ZygoteHost, cgroup_limits};
 use jail::cgroup::CpuShares;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -259,13 +259,13 @@ impl Sandbox {
         limits: &Limits,
         stop_handle: &StopHandle,
         sink: &mut (dyn FnMut(Event) + Send),
-        room: &ValueRoom,
+        value_budget: &ValueBudget,
         install: InstallCallback<'_>,
     ) -> ExitReport {
         self.idle_watch = None;
         self.adjust_cpu_shares(RunDuration::Short);
         let (usage, group) = (self.meter.latest, self.group.clone());
-        let mut run = ExecutionMeter::new(limits, stop_handle, sink, room, usage, group);
+        let mut run = ExecutionMeter::new(limits, stop_handle, sink, value_budget, usage, group);
         let mut installs = InstallTracker::new(install);
         let mut cause = self.exchange(request, &mut run, &mut installs).await;
         if request.is_last() && matches!(cause, ExitCause::Done(_)) {

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_use_stays_and_what_was_used_longest_ago_makes_room() {
+    fn entries_in_use_stay_and_the_least_recently_used_are_evicted() {
         let cache = SharedCache::new(10);
         let held = cache.insert("a", Arc::new(1), 4).unwrap();
         drop(cache.insert("b", Arc::new(2), 3));

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_key_gives_way_with_its_newest_item_and_a_short_one_does_not() {
+    fn the_longest_key_loses_its_newest_item_and_a_short_one_loses_none() {
         let mut queue = TurnQueue::default();
         for number in 0..3 {
             queue.push('a', number);

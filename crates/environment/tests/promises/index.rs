@@ -24,7 +24,7 @@ fn a_machine_without_uv_fetches_it_once() {
 }
 
 #[test]
-fn without_uv_and_without_network_one_is_told_both() {
+fn without_uv_and_without_network_the_error_names_both() {
     let world = World::without_uv().without_network();
     let error = world.ensure(&world::small()).unwrap_err();
     assert_eq!(
@@ -39,7 +39,7 @@ fn without_uv_and_without_network_one_is_told_both() {
 }
 
 #[test]
-fn without_network_one_is_told_what_is_missing() {
+fn without_network_the_error_names_what_is_missing() {
     let world = World::new().without_network();
     let error = world.ensure(&world::small()).unwrap_err();
     assert_eq!(
@@ -61,7 +61,7 @@ fn bare_needs_no_network() {
 }
 
 #[test]
-fn a_uv_that_is_not_the_pinned_one_is_thrown_away() {
+fn a_uv_that_is_not_the_pinned_one_is_deleted() {
     let mut world = World::without_uv();
     let (index, requests) = serve_forged_uv();
     world.machine.index = IndexUrl::new(index.replace("://", "://ada:secret@"));

@@ -69,7 +69,7 @@ fn what_is_asked_for_is_locked_with_hashes_built_and_kept() {
 }
 
 #[test]
-fn a_name_that_ships_cannot_be_taken() {
+fn the_name_of_a_built_in_environment_cannot_be_used() {
     let world = World::without_uv();
     let draft =
         UnlockedDefinition::parse(SourceKind::Requirements, "six", Some(&name("default"))).unwrap();
@@ -81,9 +81,9 @@ fn a_name_that_ships_cannot_be_taken() {
 #[test]
 fn an_unknown_package_is_named_with_its_line() {
     let world = World::new();
-    let refused = refusal(&world, "six\n\nno-such-package-of-belljar\n");
-    assert_eq!(failure(&refused), (ResolutionFailure::Unknown, vec![3]));
-    assert!(refused.to_string().contains("line 3 (`no-such-package-of-belljar`)"), "{refused}");
+    let error = refusal(&world, "six\n\nno-such-package-of-belljar\n");
+    assert_eq!(failure(&error), (ResolutionFailure::Unknown, vec![3]));
+    assert!(error.to_string().contains("line 3 (`no-such-package-of-belljar`)"), "{error}");
 }
 
 #[test]
@@ -95,23 +95,23 @@ fn an_unknown_version_is_named_with_its_line() {
 }
 
 #[test]
-fn a_version_that_was_taken_back_is_refused_with_the_reason() {
-    let refused = refusal(&World::new(), "attrs==21.1.0");
-    assert_eq!(failure(&refused), (ResolutionFailure::Yanked, vec![1]));
-    assert!(refused.to_string().contains("not importable on Python 3.4"), "{refused}");
+fn a_yanked_version_is_refused_with_the_reason() {
+    let error = refusal(&World::new(), "attrs==21.1.0");
+    assert_eq!(failure(&error), (ResolutionFailure::Yanked, vec![1]));
+    assert!(error.to_string().contains("not importable on Python 3.4"), "{error}");
 }
 
 #[test]
 fn nothing_is_built_from_source() {
-    let refused = refusal(&World::new(), "docopt==0.6.2");
-    assert_eq!(failure(&refused), (ResolutionFailure::NoWheel, vec![1]));
-    assert!(refused.to_string().contains("--wheels DIR"), "{refused}");
+    let error = refusal(&World::new(), "docopt==0.6.2");
+    assert_eq!(failure(&error), (ResolutionFailure::NoWheel, vec![1]));
+    assert!(error.to_string().contains("--wheels DIR"), "{error}");
 }
 
 #[test]
-fn packages_that_cannot_be_had_together_are_both_named() {
-    let refused = refusal(&World::new(), "requests==2.31.0\nsix\nidna==2.0\n");
-    assert_eq!(failure(&refused), (ResolutionFailure::Conflict, vec![1, 3]));
+fn conflicting_packages_are_both_named() {
+    let error = refusal(&World::new(), "requests==2.31.0\nsix\nidna==2.0\n");
+    assert_eq!(failure(&error), (ResolutionFailure::Conflict, vec![1, 3]));
 }
 
 #[test]
@@ -175,17 +175,17 @@ fn a_lock_that_is_not_whole_or_has_more_than_is_needed_is_refused() {
     let environments = world.environments();
     let required = "python-dateutil==2.9.0.post0";
     let lock = environments.lock_packages(&order(required).draft, None, &mut |_| ()).unwrap();
-    let refused = |required: &str, lock: &str| {
+    let lock_error = |required: &str, lock: &str| {
         let order = BuildRequest { lock: Some(lock.to_owned()), ..order(required) };
-        let refused = add(&environments, &order).unwrap_err().to_string();
+        let error = add(&environments, &order).unwrap_err().to_string();
         assert_eq!(world.names(), [""; 0], "nothing is left of {lock:?}");
-        refused
+        error
     };
     let without_six = lock.split_once("\nsix==").unwrap().0;
-    assert!(refused(required, without_six).contains("`six` is not in the lock"));
+    assert!(lock_error(required, without_six).contains("`six` is not in the lock"));
     let more = format!("{lock}idna==3.10 --hash=sha256:00\n");
     let line = more.lines().count();
-    let message = refused(required, &more);
+    let message = lock_error(required, &more);
     assert!(
         message.contains(&format!("line {line} of the lock has idna, which no package")),
         "{message}"
@@ -199,9 +199,9 @@ fn a_lock_that_is_not_whole_or_has_more_than_is_needed_is_refused() {
         "requests==2.32.3 {hash}\nidna==2.0 {hash}\ncertifi==2024.8.30 {hash}\n\
                          urllib3==2.2.3 {hash}\ncharset-normalizer==3.3.2 {hash}\n"
     );
-    let message = refused("requests", &apart);
+    let message = lock_error("requests", &apart);
     assert!(message.contains("line 2 (`idna==2.0`)"), "{message}");
-    let message = refused("attrs", &format!("attrs==21.1.0 {hash}\n"));
+    let message = lock_error("attrs", &format!("attrs==21.1.0 {hash}\n"));
     assert!(message.contains("this version was yanked"), "{message}");
 
     let whole = BuildRequest { lock: Some(lock), ..order(required) };
@@ -209,22 +209,22 @@ fn a_lock_that_is_not_whole_or_has_more_than_is_needed_is_refused() {
 }
 
 #[test]
-fn what_a_comment_says_is_not_what_is_asked_for() {
+fn a_comment_in_requirements_is_no_requirement() {
     let world = World::new();
-    let refused =
+    let error =
         refusal(&world, "# no-such-package-of-belljar is nice\nno-such-package-of-belljar\n");
-    assert_eq!(failure(&refused), (ResolutionFailure::Unknown, vec![2]));
-    let refused = refusal(&world, "six\nidna>=99999\n");
-    assert_eq!(failure(&refused), (ResolutionFailure::NoVersion, vec![2]));
+    assert_eq!(failure(&error), (ResolutionFailure::Unknown, vec![2]));
+    let error = refusal(&world, "six\nidna>=99999\n");
+    assert_eq!(failure(&error), (ResolutionFailure::NoVersion, vec![2]));
 }
 
 #[test]
-fn who_asks_no_index_fetches_no_uv_either() {
+fn without_an_index_no_uv_is_downloaded() {
     let mut world = World::without_uv();
     world.machine.offline = true;
-    let refused = refusal(&world, "six");
-    assert!(matches!(refused, BuildError::UvUnavailable { .. }), "{refused}");
-    assert!(refused.to_string().contains("--offline is set"), "{refused}");
+    let error = refusal(&world, "six");
+    assert!(matches!(error, BuildError::UvUnavailable { .. }), "{error}");
+    assert!(error.to_string().contains("--offline is set"), "{error}");
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn wheels(world: &World) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_directory_of_wheels_serves_where_there_is_no_network() {
+fn a_directory_of_wheels_replaces_the_network() {
     let fetched = World::new();
     let wheels = wheels(&fetched);
     for offline in [true, false] {
@@ -283,8 +283,8 @@ fn a_directory_of_wheels_serves_where_there_is_no_network() {
         world.machine.wheels = Some(wheels.clone());
         world.machine.offline = offline;
         assert_eq!(add(&world.environments(), &order("six")).unwrap(), ["six 1.16.0"]);
-        let refused = add(&world.environments(), &order("six\nidna\n")).unwrap_err();
-        assert_eq!(failure(&refused), (ResolutionFailure::Offline, vec![2]));
+        let error = add(&world.environments(), &order("six\nidna\n")).unwrap_err();
+        assert_eq!(failure(&error), (ResolutionFailure::Offline, vec![2]));
     }
     let mut without = World::new().without_network();
     without.machine.offline = true;
@@ -340,7 +340,7 @@ fn a_sandbox_cannot_hold_the_lock_of_an_environment() {
 }
 
 #[test]
-fn one_that_ships_is_collected_after_a_month_and_made_again_when_it_is_wanted() {
+fn a_built_in_environment_is_removed_after_a_month_and_rebuilt_on_use() {
     let world = World::without_uv();
     let directory = world.ensure(&world::bare()).unwrap().directory.clone();
     let collect = || world.environments().remove_unused(SystemTime::now()).unwrap().len();
@@ -353,7 +353,7 @@ fn one_that_ships_is_collected_after_a_month_and_made_again_when_it_is_wanted() 
 }
 
 #[test]
-fn what_no_environment_has_had_for_long_goes_from_the_caches() {
+fn what_no_environment_has_used_for_long_is_removed_from_the_caches() {
     let world = World::new();
     let environments = world.environments();
     let cached = |what: &str| {
@@ -416,7 +416,7 @@ fn one_whose_definition_cannot_be_read_any_more_can_be_removed() {
 }
 
 #[test]
-fn a_reader_is_not_taken_for_a_builder() {
+fn a_lock_of_a_reader_does_not_count_as_a_build() {
     let world = World::without_uv();
     let environments = world.environments();
     let prepared = environments.prepare(&order(""), &mut |_| ()).unwrap();

@@ -8,7 +8,7 @@ fn header(block: &str) -> Header {
         .unwrap()
 }
 
-fn refused(block: &str) -> String {
+fn header_error(block: &str) -> String {
     let source = format!("# /// script\n{block}\n# ///\n");
     Header::of(&source).unwrap_err().to_string()
 }
@@ -74,25 +74,27 @@ fn comments_after_the_block_do_not_belong_to_it() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_refused_and_not_passed_over() {
+fn what_cannot_be_parsed_is_refused_and_not_skipped() {
     let twice = "# /// script\n# dependencies = []\n# ///\n";
     let twice = Header::of(&format!("{twice}\n{twice}")).unwrap_err().to_string();
     assert_eq!(twice, "more than one block `# /// script`; keep one");
     assert!(
-        refused("# dependencies = [")
+        header_error("# dependencies = [")
             .starts_with("line 2: block `# /// script` is not valid TOML: ")
     );
-    assert!(refused("# dependencies = \"a\"").contains("is not valid TOML"));
-    let range = refused("# requires-python = \"new\"");
+    assert!(header_error("# dependencies = \"a\"").contains("is not valid TOML"));
+    let range = header_error("# requires-python = \"new\"");
     assert_eq!(range, "line 2: requires-python `new` is not a valid version range");
     let address =
-        refused("# dependencies = [\n#   \"a\",\n#   \"b @ https://example.org/b.whl\",\n# ]");
+        header_error("# dependencies = [\n#   \"a\",\n#   \"b @ https://example.org/b.whl\",\n# ]");
     assert!(
         address.starts_with("line 4: `b @ https://example.org/b.whl` is a URL or a path"),
         "{address}"
     );
-    assert!(refused("# dependencies = [\"=2\"]").contains("does not start with a package name"));
-    assert!(refused("# dependencies = [\"a>>2\"]").starts_with("line 2: `a>>2`: "));
+    assert!(
+        header_error("# dependencies = [\"=2\"]").contains("does not start with a package name")
+    );
+    assert!(header_error("# dependencies = [\"a>>2\"]").starts_with("line 2: `a>>2`: "));
 }
 
 #[test]
@@ -104,7 +106,7 @@ fn what_is_needed_only_somewhere_is_not_missed() {
 
 proptest! {
     #[test]
-    fn no_script_makes_the_reader_fall(block in r"(?s)(# |#)?.{0,100}", requirement in r".{0,40}") {
+    fn no_script_makes_the_parser_panic(block in r"(?s)(# |#)?.{0,100}", requirement in r".{0,40}") {
         let _ = Header::of(&format!("# /// script\n# {block}\n# ///\n"));
         let quoted = format!("{requirement:?}");
         let _ = Header::of(&format!("# /// script\n# dependencies = [{quoted}]\n# ///\n"));

@@ -154,10 +154,10 @@ impl Sandbox {
         request: &RunnerRequest<'_>,
         run: &mut ExecutionMeter<'_>,
     ) -> Result<(), ExitCause> {
-        let (limits, room) = (run.limits, run.room);
+        let (limits, value_budget) = (run.limits, run.value_budget);
         let send = async {
             // A response that was sent before this request must not count as its response.
-            self.channel.begin_request(limits, room).await?;
+            self.channel.begin_request(limits, value_budget).await?;
             self.channel.send(request).await.map_err(|_| ExitCause::NotStarted)
         };
         tokio::select! {

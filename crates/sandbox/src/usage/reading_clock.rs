@@ -165,7 +165,7 @@ mod tests {
 
     /// Many threads for each core: all of them wait for most of the time, and Linux says so.
     #[test]
-    fn t162_the_time_that_a_thread_waits_for_a_core_is_told() {
+    fn t162_the_time_that_a_thread_waits_for_a_core_is_measured() {
         let threads = 8 * std::thread::available_parallelism().map_or(1, usize::from);
         let waits = || {
             let (before, began) = (time_waited(gettid()), Instant::now());

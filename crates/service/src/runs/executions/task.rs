@@ -15,7 +15,7 @@ use crate::runs::live_log::{LiveLog, memory_bytes};
 use crate::service::Service;
 use crate::tasks::{catch_panic, run_blocking, run_to_completion};
 use db::{EventBatch, IdempotencyKey, Tx};
-use engine::{Admitted, FinishedExecution, StopHandle, ValueRoom};
+use engine::{Admitted, FinishedExecution, StopHandle, ValueBudget};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -305,8 +305,8 @@ impl Service {
             event => live.push_within_budget(event),
         };
         let log = Arc::clone(&live);
-        let value_room = ValueRoom::new(move |bytes| log.take_value_room(bytes));
-        let mut run = pin!(admitted.stream(&mut publish, &value_room));
+        let value_budget = ValueBudget::new(move |bytes| log.take_value_room(bytes));
+        let mut run = pin!(admitted.stream(&mut publish, &value_budget));
         if task.row == RowState::Stored {
             return run.await;
         }

@@ -11,9 +11,9 @@ type Take = dyn Fn(u64) -> Result<(), String> + Send + Sync;
 
 /// The memory that the value of one execution may take; by default unlimited.
 #[derive(Clone, Default)]
-pub struct ValueRoom(Option<Arc<Take>>);
+pub struct ValueBudget(Option<Arc<Take>>);
 
-impl ValueRoom {
+impl ValueBudget {
     /// `take` is called once for each value, on any thread.
     pub fn new(take: impl Fn(u64) -> Result<(), String> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(take)))
@@ -24,8 +24,8 @@ impl ValueRoom {
     }
 }
 
-impl fmt::Debug for ValueRoom {
+impl fmt::Debug for ValueBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ValueRoom").field("is_bounded", &self.0.is_some()).finish()
+        f.debug_struct("ValueBudget").field("is_bounded", &self.0.is_some()).finish()
     }
 }
