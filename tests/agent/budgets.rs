@@ -53,7 +53,7 @@ async fn calls_at_once_that_go_beyond_the_limit_are_not_begun() {
     ]))
     .await;
     let agent = scene.agent(with_budget("{rounds: 1}")).await;
-    let tool = json!({"type": "runPythonCode", "name": "note", "description": "Notes something.",
+    let tool = json!({"type": "runPythonCode", "approval_action": "allow", "name": "note", "description": "Notes something.",
         "configuration": {"pythonCode": NOTE}});
     let tool = text(&scene.owner().post("/v1/tools", tool).await["id"]);
     scene.owner().post(&format!("{agent}/tools/{tool}"), json!({})).await;

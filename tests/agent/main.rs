@@ -11,6 +11,7 @@ mod model;
 mod test_server;
 
 mod agents;
+mod ask_first;
 mod bad_models;
 mod budgets;
 mod choices;

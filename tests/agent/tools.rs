@@ -14,7 +14,7 @@ const SLOW: &str = "import time\n\ndef handle(name: str) -> dict:\n    \"\"\"Tak
 
 fn handle(name: &str, code: &str) -> Value {
     json!({
-        "type": "runPythonCode", "name": name, "description": "Does what its name says.",
+        "type": "runPythonCode", "approval_action": "allow", "name": name, "description": "Does what its name says.",
         "configuration": {"pythonCode": code},
     })
 }

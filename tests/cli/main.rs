@@ -18,6 +18,7 @@ mod session;
 mod skill;
 mod terminal;
 mod tool;
+mod tool_tests;
 
 #[path = "../server/web_server.rs"]
 mod web_server;

@@ -258,3 +258,52 @@ fn an_engine_of_ones_own_runs_nothing_for_a_client_that_cannot_ask() {
         "{refused}"
     );
 }
+
+/// A person who may use this tool and change nothing.
+async fn person(owner: &Api, tool: &str) -> Api {
+    let ann = owner.post("/v1/principals", json!({"name": "ann", "kind": "user"})).await;
+    let workspace = owner.get("/v1/principals/me").await["workspace"].clone();
+    for (kind, id) in [("workspace", workspace), ("tool", json!(tool))] {
+        let object = json!({"kind": kind, "id": id});
+        let grant = json!({"principal": ann["id"], "privilege": "USAGE", "object": object});
+        owner.post("/v1/grants", grant).await;
+    }
+    let key = owner.post("/v1/keys", json!({"name": "ann", "principal": ann["id"]})).await;
+    Api::new(&owner.address, key["secret"].as_str().unwrap())
+}
+
+// proves C-146, C-166, C-172
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_with_a_handle_asks_the_user_of_the_client_unless_its_policy_says_otherwise() {
+    let world = World::start().await;
+    let tool = json!({"type": "runPythonCode", "name": "danger", "configuration": {"pythonCode": DANGER}, "description": "Deletes something."});
+    let id = world.owner.post("/v1/tools", tool).await["id"].as_str().unwrap().to_owned();
+    let ann = person(&world.owner, &id).await;
+    let question = call(&ann, json!({})).await;
+    assert_eq!((&question["resultType"], ran(&world).await), (&json!("input_required"), 0));
+    let answered = |action: &str| json!({"requestState": question["requestState"], "inputResponses": {"approval": {"action": action, "content": {}}}});
+    let done = call(&ann, answered("accept")).await;
+    assert_eq!(done["structuredContent"]["result"], "deleted it", "{done}");
+    assert_eq!(done["_meta"]["belljar/environment"], "bare", "{done}");
+    assert_eq!(ran(&world).await, 1);
+    // One who has no user to ask does not confirm for itself.
+    let robot = world.principal("robot", &["OWNERSHIP"]).await;
+    assert_eq!(call(&robot, json!({})).await["isError"], true);
+    // With `review` a person who may not change the tool does not decide any more.
+    let set = async |action: &str| {
+        let body = Some(json!({"approval_action": action}));
+        let answer = world.owner.call("PATCH", &format!("/v1/tools/{id}"), body).await;
+        assert_eq!(answer.0, 200, "{}", answer.1);
+    };
+    set("review").await;
+    assert_eq!(call(&ann, json!({})).await["isError"], true);
+    assert_eq!(ran(&world).await, 1);
+    set("allow").await;
+    assert_eq!(
+        call(&ann, json!({})).await["structuredContent"]["result"],
+        "deleted it",
+        "the twin"
+    );
+    let python = called(&world.owner, "execute_python", json!({"code": "6 * 7"})).await;
+    assert_eq!(python["_meta"]["belljar/environment"], "bare", "{python}");
+}

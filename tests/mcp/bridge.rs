@@ -47,7 +47,7 @@ async fn an_older_client_goes_on_after_a_restart_of_the_server() {
     let answers = results(&mut client, &["1", "2", "3", "4", "5"]);
     assert!(answers.values().eq(&[1, 2, 3, 4, 5]), "{answers:?}");
     // What the server says by itself is heard again.
-    let tool = json!({"type": "runPythonCode", "name": "fresh", "description": "For tests.",
+    let tool = json!({"type": "runPythonCode", "approval_action": "allow", "name": "fresh", "description": "For tests.",
         "configuration": {"pythonCode": "def handle() -> int:\n    return 1\n"}});
     let response = tokio::task::spawn_blocking(move || (client.receive(), client));
     // The stream on which it says so is opened beside the first requests.

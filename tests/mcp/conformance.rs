@@ -40,8 +40,7 @@ struct Server {
 impl Server {
     async fn start() -> Self {
         let records = tempfile::tempdir().unwrap();
-        let config =
-            Config { environment: "bare".into(), ..Config::new(records.path().to_owned()) };
+        let config = Config::new(records.path().to_owned()).in_environment("bare");
         let engine = engine::Config::for_server(harness::data(), harness::binary());
         let StartedService { service, owner_key } = Service::start(config, engine).await.unwrap();
         // Build first, since the suite measures the time of requests.

@@ -17,7 +17,7 @@ fn names(tools: &[Value]) -> Vec<&str> {
 }
 
 async fn add(world: &World, name: &str, more: Value) -> Value {
-    let mut tool = json!({"type": "runPythonCode", "name": name, "configuration": {"pythonCode": ADD}, "description": "Adds two numbers, for tests."});
+    let mut tool = json!({"type": "runPythonCode", "approval_action": "allow", "name": name, "configuration": {"pythonCode": ADD}, "description": "Adds two numbers, for tests."});
     tool.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     world.owner.post("/v1/tools", tool).await
 }

@@ -27,7 +27,7 @@ async fn agent(api: &Api, name: &str, specification: impl Into<Value>) -> Value 
 async fn tool(api: &Api, name: &str) -> Value {
     let code = "def handle(a: int) -> int:\n    return a\n";
     let tool = json!({
-        "type": "runPythonCode", "name": name, "description": "Gives it back.",
+        "type": "runPythonCode", "approval_action": "allow", "name": name, "description": "Gives it back.",
         "configuration": {"pythonCode": code},
     });
     api.post("/v1/tools", tool).await

@@ -7,7 +7,7 @@ const HANDLE: &str = "def handle(a: int, b: int = 2) -> int:\n    \"\"\"Adds.\n\
 
 async fn tool(world: &World, name: &str) -> String {
     let tool = json!({
-        "type": "runPythonCode", "name": name, "description": "Adds two numbers.",
+        "type": "runPythonCode", "approval_action": "allow", "name": name, "description": "Adds two numbers.",
         "configuration": {"pythonCode": HANDLE},
     });
     world.owner.post("/v1/tools", tool).await["id"].as_str().unwrap().to_owned()

@@ -31,11 +31,8 @@ impl ClockedServer {
     async fn start() -> Self {
         build_bare();
         let (records, clock) = (tempfile::tempdir().unwrap(), Clock::manual());
-        let config = Config {
-            environment: "bare".to_owned(),
-            clock: clock.clone(),
-            ..Config::new(records.path().into())
-        };
+        let config = Config::new(records.path().into()).in_environment("bare");
+        let config = Config { clock: clock.clone(), ..config };
         let StartedService { service, owner_key } =
             Service::start(config, harness::config()).await.unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -130,7 +130,7 @@ async fn t93_an_offer_is_listed_withdrawn_declined_and_survives_a_restart() {
     let mut world = World::start().await;
     let (ann, bob) = (maker(&world, "ann").await, Person::new(&world, "bob").await);
     let eve = Person::new(&world, "eve").await;
-    let tool = json!({"type": "runPythonCode", "name": "t", "description": "Peeks at a variable.",
+    let tool = json!({"type": "runPythonCode", "approval_action": "allow", "name": "t", "description": "Peeks at a variable.",
         "configuration": {"pythonCode": PEEK}});
     let tool = ann.post("/v1/tools", tool).await;
     let object = on("tool", &tool);
@@ -210,7 +210,7 @@ async fn t93_what_an_editor_writes_has_the_rights_of_the_owner_when_the_owner_co
     assert_eq!(reads(&editor, &theirs).await, "secret");
 
     // A tool that another principal attaches is confirmed as well.
-    let tool = json!({"type": "runPythonCode", "name": "t", "description": "Peeks at a variable.",
+    let tool = json!({"type": "runPythonCode", "approval_action": "allow", "name": "t", "description": "Peeks at a variable.",
         "configuration": {"pythonCode": PEEK}});
     let tool = editor.post("/v1/tools", tool).await;
     editor.post(&format!("{path}/tools/{}", id(&tool)), json!({})).await;
@@ -229,7 +229,7 @@ pub(crate) async fn integration(who: &Api, name: &str, secrets: Value) -> (u16, 
 
 async fn peek(who: &Api, name: &str, integration: &str) -> Value {
     let configuration = json!({"pythonCode": PEEK, "integrations": [integration]});
-    let tool = json!({"type": "runPythonCode", "name": name, "description": "Peeks at a variable.",
+    let tool = json!({"type": "runPythonCode", "approval_action": "allow", "name": name, "description": "Peeks at a variable.",
         "configuration": configuration});
     who.post("/v1/tools", tool).await
 }
@@ -406,7 +406,7 @@ async fn t98_a_tool_in_a_session_says_that_earlier_code_may_have_decided_its_res
     let owner = &world.owner;
     let code =
         "import math\n\ndef handle() -> float:\n    \"\"\"A root.\"\"\"\n    return math.sqrt(4)\n";
-    let tool = json!({"type": "runPythonCode", "name": "root", "description": "Computes a root.",
+    let tool = json!({"type": "runPythonCode", "approval_action": "allow", "name": "root", "description": "Computes a root.",
         "configuration": {"pythonCode": code}});
     let tool = owner.post("/v1/tools", tool).await;
     let session = owner.session().await;
@@ -468,7 +468,7 @@ async fn t99_the_environment_of_a_function_is_for_that_function_alone() {
             ("/v1/sessions", json!({})),
             (
                 "/v1/tools",
-                json!({"type": "runPythonCode", "name": "t", "description": "Peeks at a variable.",
+                json!({"type": "runPythonCode", "approval_action": "allow", "name": "t", "description": "Peeks at a variable.",
                 "configuration": {"pythonCode": PEEK}}),
             ),
         ] {
@@ -513,7 +513,7 @@ async fn t168_a_maker_neither_pins_nor_finds_what_they_cannot_see() {
     };
     let agent = |specification: Value| json!({"name": "a", "specification": specification});
     let tool = |integration: &str| {
-        json!({"type": "runPythonCode", "name": "t", "description": "Peeks at a variable.",
+        json!({"type": "runPythonCode", "approval_action": "allow", "name": "t", "description": "Peeks at a variable.",
             "configuration": {"pythonCode": PEEK, "integrations": [integration]}})
     };
     let with_volume = |name: &str| {

@@ -31,6 +31,7 @@ mod hostile_packages;
 mod identity;
 mod installs;
 mod issuer;
+mod kinds_of_work;
 mod launches;
 mod logs;
 mod network;
@@ -53,6 +54,7 @@ mod sessions;
 mod slow;
 mod streams;
 mod tools;
+mod unsaved_tests;
 mod web_server;
 // A build without OTLP refuses the option; `crates/cli/src/cli/serve/no_traces.rs` tests that.
 mod test_server;

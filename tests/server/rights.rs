@@ -12,7 +12,7 @@ const SPECIFICATION: &str = "tools:\n  - tool_spec:\n      type: code_execution\
                              code_execution\ntool_resources:\n  code_execution:\n";
 
 async fn tool(owner: &Api, name: &str) -> Value {
-    let body = json!({"type": "runPythonCode", "name": name, "description": "The answer.",
+    let body = json!({"type": "runPythonCode", "approval_action": "allow", "name": name, "description": "The answer.",
         "configuration": {"pythonCode": CODE}});
     owner.post("/v1/tools", body).await
 }

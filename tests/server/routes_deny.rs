@@ -79,7 +79,7 @@ pub(crate) fn nothing() -> Things {
     ];
     let mut things: Things = ids.into_iter().map(|name| (name, NOTHING.to_owned())).collect();
     things.extend(
-        [("filename", "out.txt"), ("path", "note.txt"), ("name", "bare")]
+        [("filename", "out.txt"), ("path", "note.txt"), ("name", "bare"), ("tool_id", "one")]
             .map(|(name, value)| (name, value.to_owned())),
     );
     things
@@ -218,6 +218,8 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("SandboxId", session),
         ("path", "note.txt".to_owned()),
         ("name", "bare".to_owned()),
+        // By its name, where the tool may be one of the specification.
+        ("tool_id", "one".to_owned()),
         ("FunctionId", function),
         ("ExecutionId", execution),
         ("filename", "out.txt".to_owned()),

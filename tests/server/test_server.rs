@@ -23,6 +23,9 @@ use tempfile::TempDir;
 
 const ANYWHERE: &str = "127.0.0.1:0";
 
+/// An option for a server on which each kind of work has its own environment, as without options.
+pub const BY_KIND: &str = "--environment=default";
+
 /// A server that is killed when the test is over.
 pub struct World {
     server: Option<Server>,
@@ -223,9 +226,7 @@ fn start(
     let mut words = program.iter().map(Into::into).chain([binary]);
     let mut command = Command::new(words.next().unwrap());
     command.args(words).args(["serve", "--listen", place]).args(options);
-    if !options.iter().any(|option| option == "--environment") {
-        command.args(["--environment", "bare"]);
-    }
+    command.args(environments(options));
     command
         // Built environments are shared by all worlds; records and files are a world's own.
         .env("BELLJAR_DATA", harness::data())
@@ -250,6 +251,27 @@ fn start(
     }
     let log = || std::fs::read_to_string(data.join("log")).unwrap_or_default();
     (server, address.unwrap_or_else(|| panic!("it did not start: {}", log())), key)
+}
+
+/// The options for all work in one environment, that of `--environment` or else `bare`, as far as a
+/// test does not say otherwise: most tests need no packages.
+fn environments(options: &[String]) -> Vec<String> {
+    if options.iter().any(|option| option == BY_KIND) {
+        return Vec::new();
+    }
+    let named = options.iter().position(|option| option == "--environment");
+    let name = named.map_or("bare", |at| &options[at + 1]);
+    let mut added = Vec::new();
+    if named.is_none() {
+        added.extend(["--environment".to_owned(), name.to_owned()]);
+    }
+    for kind in ["run_python_code", "code_runner", "code_execution"] {
+        let prefix = format!("{kind}=");
+        if !options.iter().any(|option| option.split(',').any(|one| one.starts_with(&prefix))) {
+            added.extend(["--environment-for".to_owned(), format!("{prefix}{name}")]);
+        }
+    }
+    added
 }
 
 /// The API with one key.

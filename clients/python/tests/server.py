@@ -43,7 +43,9 @@ def running(*options: str) -> Iterator[Server]:
     for name in SHARED:
         (shared / name).mkdir(parents=True, exist_ok=True)
         (data / name).symlink_to(shared / name)
-    command = [str(binary()), "serve", "--listen", "127.0.0.1:0", "--environment", "bare", *options]
+    kinds = ["run_python_code", "code_runner", "code_execution"]
+    bare = ["--environment", "bare", "--environment-for", ",".join(f"{it}=bare" for it in kinds)]
+    command = [str(binary()), "serve", "--listen", "127.0.0.1:0", *bare, *options]
     variables = {**os.environ, "BELLJAR_DATA": str(data)}
     with (data / "log").open("wb") as log:
         process = subprocess.Popen(

@@ -26,6 +26,9 @@ pub struct ChatResult {
     /// The session in which the code of the conversation runs
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
+    /// The environment of that session
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub environment: String,
     /// Calls that need a reply of ALLOW or DENY
     #[schema(value_type = Vec<Object>)]
     pub actions: Vec<Value>,
@@ -103,6 +106,7 @@ fn chat_result(execution: Execution, trace: Option<Trace>) -> ChatResult {
         answer: output.answer,
         cursor,
         sandbox_id: execution.sandbox_id,
+        environment: execution.environment,
         actions: output.actions,
         rounds: execution.rounds,
         generated_files: data,

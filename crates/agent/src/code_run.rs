@@ -88,6 +88,8 @@ pub struct CodeResult {
     /// Send it again to continue in the same session
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
+    /// The environment of that session
+    pub environment: String,
     pub execution_id: ExecutionId,
     pub status: ExecutionStatus,
     /// The reply as text
@@ -302,6 +304,7 @@ pub fn code_result(execution: Execution) -> Option<CodeResult> {
         .map(|id| render_logs(id, output.resumed, &execution.plan, &execution.rounds, max_rounds));
     Some(CodeResult {
         sandbox_id: execution.sandbox_id,
+        environment: execution.environment,
         execution_id: execution.id,
         status: execution.status,
         answer: output.answer,

@@ -384,7 +384,13 @@ impl Toolbox {
         let session = self.interpreter.as_ref().filter(|_| tool.in_session);
         let arguments = call.arguments.clone();
         let request = RunRequest {
-            target: RunTarget::Tool { id: tool.id, agent: self.agent, arguments, test: false },
+            target: RunTarget::Tool {
+                id: tool.id,
+                agent: self.agent,
+                arguments,
+                test: false,
+                over_mcp: false,
+            },
             session: session.map(|interpreter| interpreter.session.sandbox_id),
             files: Vec::new(),
             limits: LimitsRequest::default(),

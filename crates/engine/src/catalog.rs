@@ -263,6 +263,7 @@ impl Engine {
 fn not_made(error: &BuildError) -> Error {
     match error {
         BuildError::NoPython { .. }
+        | BuildError::PythonNotFetched { .. }
         | BuildError::OldPython { .. }
         | BuildError::OtherPython { .. }
         | BuildError::UnusablePython { .. } => {

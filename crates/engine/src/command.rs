@@ -162,7 +162,8 @@ pub struct Command {
     pub started_by: Option<PrincipalId>,
     /// The session to run in. Without one, the sandbox lives for this execution only.
     pub session: Option<SandboxId>,
-    /// Environment of a fresh sandbox; a session has its own.
+    /// Environment of a fresh sandbox. In a session, code runs in the session's environment, and a
+    /// tool of another environment in a sandbox of its own, with the files of the session.
     pub environment: String,
     pub entry: EntryPoint,
     pub files: Vec<InputFile>,

@@ -133,7 +133,7 @@ impl Engine {
         self.environment_cache.find(&self.config, &environment)?;
         let permit = self.capacity.acquire(started_by).await?;
         let grants = self.reserve_grants(grants)?;
-        let environment = self.environment_cache.get(&self.config, &environment, |_| {}).await?;
+        let environment = self.environment_cache.get_for_code(&self.config, &environment).await?;
         let granted = Arc::clone(&grants.grants);
         let handle =
             self.attach_session_sandbox(&environment, &limits, granted, started_by).await?;

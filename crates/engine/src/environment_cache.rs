@@ -167,6 +167,15 @@ impl EnvironmentCache {
         made.await.cloned()
     }
 
+    /// Like [`EnvironmentCache::get`], for code that runs in the environment.
+    pub(crate) async fn get_for_code(
+        &self,
+        config: &Config,
+        name: &str,
+    ) -> Result<Arc<RunningEnvironment>, Error> {
+        self.get(config, name, |_| {}).await.map_err(|error| unusable_error(name, error))
+    }
+
     /// Makes this environment serve new requests; running ones keep theirs.
     pub(crate) fn insert(
         &self,
@@ -202,6 +211,23 @@ impl EnvironmentCache {
         let serving = slots.into_values().filter_map(|slot| slot.current());
         serving.map(|ready| Arc::clone(&ready.pool)).collect()
     }
+}
+
+/// The error of code whose environment cannot be used. It does not run in another one, which could
+/// import other things.
+fn unusable_error(name: &str, error: Error) -> Error {
+    let quoted = format!("`{name}`");
+    let message = match error.message.contains(&quoted) {
+        true => error.message,
+        false => format!("environment {quoted} cannot be used: {}", error.message),
+    };
+    let hint = error.hint.unwrap_or_else(|| {
+        format!(
+            "build it with `belljar exec --env {name} pass`, or name another environment in the tool, \
+             the agent or the request, or for all of this kind with `serve --environment-for`"
+        )
+    });
+    Error { message, hint: Some(hint), ..error }
 }
 
 /// Builds and starts a changed definition. If that fails, the previous environment serves until the

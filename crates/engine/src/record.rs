@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use redact::OutputRedactor;
 use sandbox::{ExitCause, ExitReport, RunnerOutcome};
 use serde_json::Value;
-use types::{Error, ErrorCode, Execution, TOOL_UNISOLATED, Truncation, Warning};
+use types::{Error, ErrorCode, Execution, TOOL_UNISOLATED, TestOutcome, Truncation, Warning};
 
 /// Warning that a session has other packages than its environment. Not an error code.
 const INSTALLED: &str = "package.installed";
@@ -35,6 +35,7 @@ pub(crate) fn initial_record(
     command: &Command,
     record: Execution,
     missing_layers: Vec<Warning>,
+    shares_interpreter: bool,
 ) -> Execution {
     let arguments = match &command.entry {
         EntryPoint::Call(call) => arguments(call),
@@ -46,16 +47,19 @@ pub(crate) fn initial_record(
         code: command.entry.code().to_owned(),
         arguments,
         files_in: command.files.iter().map(|file| file.name.clone()).collect(),
-        warnings: missing_layers.into_iter().chain(unisolated_warning(command)).collect(),
+        warnings: missing_layers
+            .into_iter()
+            .chain(unisolated_warning(command, shares_interpreter))
+            .collect(),
         ..record
     }
 }
 
 /// The warning about a tool in a session: earlier code there can have replaced whatever the tool
 /// uses, such as a module, a built-in function or a file, and so decide what it returns.
-fn unisolated_warning(command: &Command) -> Option<Warning> {
+fn unisolated_warning(command: &Command, shares_interpreter: bool) -> Option<Warning> {
     let is_tool = matches!(command.entry, EntryPoint::Call(_));
-    (command.session.is_some() && is_tool).then(|| Warning {
+    (shares_interpreter && is_tool).then(|| Warning {
         code: TOOL_UNISOLATED.to_owned(),
         message: "unisolated: the tool ran in the interpreter of the session, where earlier code \
                   can have changed its result; call the tool without a session to rule that out"
@@ -80,12 +84,17 @@ pub(crate) fn finish_record(
             files: collected.skipped.clone(),
         },
         files_out: collected.files.clone(),
+        test_outcome: is_test(entry).then(|| TestOutcome::from_status(record.status)),
         network: report.refused_connections,
         usage: report.usage,
         started_at: started,
         ended_at: Some(ended_at),
         ..record
     }
+}
+
+fn is_test(entry: &EntryPoint) -> bool {
+    matches!(entry, EntryPoint::Call(call) if call.is_test())
 }
 
 fn arguments(call: &contract::ValidatedCall) -> Option<Value> {

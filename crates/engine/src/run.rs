@@ -5,7 +5,7 @@
 use crate::capacity::CapacityPermit;
 use crate::clock::Clock;
 use crate::collect::{CollectedFiles, collect_files};
-use crate::command::{Command, InputFile};
+use crate::command::{Command, EntryPoint, InputFile};
 use crate::directory_digest;
 use crate::engine::Engine;
 use crate::event_redactor::{EventRedactor, EventSink};
@@ -17,6 +17,7 @@ use crate::runner_request::{runner_request, take_input_files};
 use crate::running_executions::RunningExecution;
 use crate::sandbox_grants::ReservedGrants;
 use crate::session::{SandboxHandle, SessionLease};
+use crate::shared_files::SharedFiles;
 use crate::start_queue::CountedExecution;
 use crate::{host_support, limits};
 use redact::OutputRedactor;
@@ -64,6 +65,8 @@ struct AdmittedCommand {
 enum ExecutionTarget {
     Fresh(ReservedGrants, CapacityPermit),
     Session(SessionLease),
+    /// A sandbox of its own with the files of a session, for a tool of another environment.
+    BesideSession(SessionLease, ReservedGrants, CapacityPermit),
 }
 
 impl Engine {
@@ -99,7 +102,8 @@ impl Engine {
                 }
                 let session = self.session(id)?;
                 let limits = limits::resolve_for_session(&caps, &session, &requested)?;
-                (limits, id, ExecutionTarget::Session(session.lease_session(command.stop.clone())?))
+                let lease = session.lease_session(command.stop.clone())?;
+                (limits, id, self.target_in_session(&command, lease).await?)
             }
         };
         let record = Execution {
@@ -109,10 +113,26 @@ impl Engine {
             ..Execution::new(command.id, limits, created)
         };
         let warnings = host_support::missing_layer_warnings(&self.config.allowed_missing_layers);
-        let record = initial_record(&command, record, warnings);
+        let record = initial_record(&command, record, warnings, target.shares_interpreter());
         let command =
             AdmittedCommand { command, record, redactor, clock: self.config.clock.clone() };
         Ok(Admitted { engine: Arc::clone(self), command, target, running })
+    }
+
+    /// A tool keeps its own environment in a session of another one.
+    async fn target_in_session(
+        &self,
+        command: &Command,
+        lease: SessionLease,
+    ) -> Result<ExecutionTarget, Error> {
+        let is_tool = matches!(command.entry, EntryPoint::Call(_));
+        if !is_tool || command.environment == lease.environment() {
+            return Ok(ExecutionTarget::Session(lease));
+        }
+        self.environment_cache.find(&self.config, &command.environment)?;
+        let permit = self.wait_for_capacity(command).await?;
+        let grants = self.reserve_grants((*lease.session.grants()).clone())?;
+        Ok(ExecutionTarget::BesideSession(lease, grants, permit))
     }
 
     async fn wait_for_capacity(&self, command: &Command) -> Result<CapacityPermit, Error> {
@@ -147,7 +167,7 @@ impl Engine {
         grants: &ReservedGrants,
         active: &CountedExecution,
     ) -> Result<SandboxHandle, Error> {
-        let ready = self.environment_cache.get(&self.config, &record.environment, |_| {}).await?;
+        let ready = self.environment_cache.get_for_code(&self.config, &record.environment).await?;
         self.attach_sandbox(&ready, &record.limits, Arc::clone(&grants.grants), active).await
     }
 }
@@ -156,21 +176,27 @@ impl ExecutionTarget {
     fn generation(&self) -> u64 {
         match self {
             Self::Fresh(..) => 1,
-            Self::Session(lease) => lease.generation(),
+            Self::Session(lease) | Self::BesideSession(lease, ..) => lease.generation(),
         }
     }
 
-    /// The environment of the session, if the target is one.
+    /// The environment of the session, if the command runs in its interpreter.
     fn environment(&self) -> Option<&str> {
         match self {
-            Self::Fresh(..) => None,
-            Self::Session(lease) => Some(lease.session.environment.environment.name.as_str()),
+            Self::Fresh(..) | Self::BesideSession(..) => None,
+            Self::Session(lease) => Some(lease.environment()),
         }
+    }
+
+    fn shares_interpreter(&self) -> bool {
+        matches!(self, Self::Session(_))
     }
 
     fn has_egress(&self) -> bool {
         match self {
-            Self::Fresh(reserved, _) => reserved.grants.egress.is_some(),
+            Self::Fresh(reserved, _) | Self::BesideSession(_, reserved, _) => {
+                reserved.grants.egress.is_some()
+            }
             Self::Session(lease) => lease.session.grants().egress.is_some(),
         }
     }
@@ -201,7 +227,11 @@ impl Admitted {
     /// The digest of the names and contents in its session's working directory, which only this
     /// command uses from now on. Absent for a fresh sandbox.
     pub async fn directory_digest(&mut self) -> Result<Option<String>, Error> {
-        let ExecutionTarget::Session(lease) = &mut self.target else { return Ok(None) };
+        let (ExecutionTarget::Session(lease) | ExecutionTarget::BesideSession(lease, ..)) =
+            &mut self.target
+        else {
+            return Ok(None);
+        };
         let handle = tokio::select! {
             biased;
             () = self.command.command.stop.requested() => {
@@ -249,6 +279,9 @@ impl Admitted {
                 ExecutionTarget::Session(lease) => {
                     command.run_in_session(&engine, lease, sink, value_budget).await
                 }
+                ExecutionTarget::BesideSession(lease, grants, _permit) => {
+                    command.run_beside_session(&engine, lease, &grants, sink, value_room).await
+                }
             }
         };
         running.stoppable(&stop, run).await
@@ -278,6 +311,43 @@ impl AdmittedCommand {
         handle.sandbox.join_group(active.group.clone());
         let inputs = RunInputs { number: 1, installer: None, value_budget };
         let ran = self.run_in_sandbox(&mut handle, inputs, sink).await?;
+        handle.sandbox.end().await;
+        Ok(ran.finished)
+    }
+
+    /// Runs a tool in a sandbox of its own environment with a copy of the session's files, and
+    /// copies new and changed files back. Nothing else runs in the session meanwhile.
+    async fn run_beside_session(
+        self,
+        engine: &Arc<Engine>,
+        mut lease: SessionLease,
+        grants: &ReservedGrants,
+        sink: EventSink<'_>,
+        value_room: &ValueRoom,
+    ) -> Result<FinishedExecution, Error> {
+        let active = engine.start_queue.enter(self.command.started_by);
+        let prepared = tokio::select! {
+            biased;
+            // The environment may have to be built first, which takes minutes.
+            () = self.command.stop.requested() => None,
+            prepared = async {
+                active.group.wait_for_output_rate().await;
+                let shared = SharedFiles::open(engine, &mut lease).await?;
+                let mut handle = engine.lease(&self.record, grants, &active).await?;
+                let before = shared.copy_to(&mut handle).await?;
+                Ok::<_, Error>((shared, handle, before))
+            } => Some(prepared),
+        };
+        let Some(prepared) = prepared else {
+            return Ok(self.cancelled_before_start(sink).finished);
+        };
+        let (shared, mut handle, before) = prepared?;
+        handle.sandbox.join_group(active.group.clone());
+        let inputs = RunInputs { number: lease.count_execution(), installer: None, value_room };
+        let mut ran = self.run_in_sandbox(&mut handle, inputs, sink).await?;
+        let redactor = handle.redactor.clone();
+        let lost = shared.copy_back(engine, &mut lease, redactor, before).await;
+        lost.report_in(&mut ran.finished.execution);
         handle.sandbox.end().await;
         Ok(ran.finished)
     }

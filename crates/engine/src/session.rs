@@ -289,6 +289,11 @@ impl SessionLease {
         self.session.shared().generation
     }
 
+    /// The name of the session's environment.
+    pub(crate) fn environment(&self) -> &str {
+        self.session.environment.environment.name.as_str()
+    }
+
     /// Counts the execution that begins now, and returns its number.
     pub(crate) fn count_execution(&self) -> u64 {
         let mut shared = self.session.shared();

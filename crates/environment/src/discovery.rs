@@ -101,7 +101,7 @@ impl DiscoveredPythons {
     }
 }
 
-/// Searches `PATH`, the versions of pyenv, and those that uv installed.
+/// Searches `PATH`, the versions of pyenv, and those that uv installed, for its user or for Belljar.
 pub fn discover(machine: &HostSettings) -> DiscoveredPythons {
     let mut discovery = DiscoveredPythons::default();
     let mut seen = BTreeSet::new();
@@ -138,7 +138,8 @@ fn candidates(machine: &HostSettings) -> Vec<PathBuf> {
         .flat_map(|directory| pythons_in(directory));
     let pyenv = machine.pyenv_root.iter().flat_map(|root| installations(&root.join("versions")));
     let uv = machine.uv_pythons.iter().flat_map(|root| installations(root));
-    on_path.chain(pyenv).chain(uv).collect()
+    let managed = machine.managed_pythons.iter().flat_map(|root| installations(root));
+    on_path.chain(pyenv).chain(uv).chain(managed).collect()
 }
 
 /// `python3` and `python3.X` in one directory, sorted by name.

@@ -7,6 +7,7 @@
 //! <data>/environments/.default.lock    held by the process that locks, builds or collects
 //! <data>/environments/.default.building-<pid>/
 //! <data>/tools/uv-<version>/uv
+//! <data>/pythons/                      Pythons that the host lacks, from uv
 //! <data>/cache/uv/                     wheels, linked into environments, as bytecode is
 //! <data>/cache/bytecode/, <data>/cache/fonts/
 //! ```
@@ -26,7 +27,7 @@ use sha2::{Digest, Sha256};
 use crate::builder::{self, BuildPlan};
 use crate::definition::{Definition, Name};
 use crate::definition_files::{DefinitionStamp, Definitions, Origin, Recipe};
-use crate::discovery::PythonInstallation;
+use crate::discovery::{self, PythonInstallation};
 use crate::environment::{BuiltEnvironment, record_path};
 use crate::error::BuildError;
 use crate::host_settings::HostSettings;
@@ -38,7 +39,7 @@ use crate::sandbox_paths::LAYOUT;
 use crate::session_installer::SessionInstaller;
 use crate::subprocess::CancelFlag;
 use crate::unlocked_definition::UnlockedDefinition;
-use crate::uv::UvSource;
+use crate::uv::{Uv, UvSource};
 
 /// 48 bits: no host will ever have a million environments.
 const DIGEST_HEX: usize = 12;
@@ -77,6 +78,8 @@ impl Environments {
         let environments = data.join("environments");
         fs::create_dir_all(&environments).map_err(BuildError::files("creating", &environments))?;
         let data = fs::canonicalize(data).map_err(BuildError::files("finding", data))?;
+        let managed_pythons = Some(data.join("pythons"));
+        let machine = HostSettings { managed_pythons, ..machine };
         Ok(Self { definitions: Definitions::new(&data), data, machine })
     }
 
@@ -115,12 +118,7 @@ impl Environments {
         if let Some(environment) = self.find_built(&link) {
             return Ok(environment);
         }
-        let python = python_choice::choose_python(
-            &self.machine,
-            &definition.name,
-            definition.accepted_pythons(),
-            python,
-        )?;
+        let python = self.python_for(definition, python, progress)?;
         progress(Progress::FoundPython { python: python.clone() });
         let plan = self.plan(definition, python);
         let directory = self.built_directory(&plan);
@@ -131,6 +129,40 @@ impl Environments {
         replace_link(&link, &directory).map_err(BuildError::files("linking", &link))?;
         progress(Progress::Ready { directory, elapsed: started.elapsed() });
         Ok(environment)
+    }
+
+    /// The Python for a definition. If the host has none that it accepts, and the request names none,
+    /// uv provides one.
+    fn python_for(
+        &self,
+        definition: &Definition,
+        choice: Option<&PythonChoice>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<PythonInstallation, BuildError> {
+        let (name, required) = (&definition.name, definition.accepted_pythons());
+        let choose = || python_choice::choose_python(&self.machine, name, required, choice);
+        let missing = match choose() {
+            Err(missing @ BuildError::NoPython { .. }) => missing,
+            chosen => return chosen,
+        };
+        // uv needs a Python to be downloaded with.
+        let any = discovery::discover(&self.machine).found.into_iter().next();
+        let (Some(directory), Some(any)) = (&self.machine.managed_pythons, any) else {
+            return Err(missing);
+        };
+        if choice.is_some() || self.machine.offline {
+            return Err(missing);
+        }
+        progress(Progress::FetchingPython { required });
+        let fetched = Uv::obtain(&self.machine, &self.tools(), &any.executable, progress)
+            .map_err(|error| error.to_string())
+            .and_then(|uv| uv.install_python(required, directory, &self.cache(), &self.machine));
+        fetched.map_err(|cause| BuildError::PythonNotFetched {
+            name: name.clone(),
+            required,
+            cause,
+        })?;
+        choose()
     }
 
     /// Resolves the exact packages of a definition to the text of a lock. Saves and builds nothing.

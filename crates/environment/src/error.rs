@@ -24,6 +24,13 @@ pub enum BuildError {
     )]
     NoPython { name: Name, required: VersionRange, skipped: usize },
 
+    #[error(
+        "environment `{name}` requires CPython {required}, which is not on this machine, and uv could \
+         not download it ({cause}); connect to the network once, or install it, for example with \
+         `uv python install \"{required}\"`"
+    )]
+    PythonNotFetched { name: Name, required: VersionRange, cause: String },
+
     #[error("CPython {requested} is not supported; use 3.{OLDEST_MINOR} or newer")]
     OldPython { requested: VersionRange },
 

@@ -16,6 +16,8 @@ pub struct HostSettings {
     pub pyenv_root: Option<PathBuf>,
     /// The directory of the Pythons that uv installed.
     pub uv_pythons: Option<PathBuf>,
+    /// The directory of the Pythons that Belljar had uv install, in its data directory.
+    pub managed_pythons: Option<PathBuf>,
     pub index: IndexUrl,
     /// A directory of wheels, used in addition to the index, and instead of it if it is
     /// unreachable.
@@ -49,6 +51,7 @@ impl HostSettings {
             uv_pythons: set("UV_PYTHON_INSTALL_DIR")
                 .map(PathBuf::from)
                 .or_else(|| uv_data.map(|data| data.join("uv/python"))),
+            managed_pythons: None,
             index: first(&["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"])
                 .and_then(|url| url.into_string().ok())
                 .map_or_else(IndexUrl::default, IndexUrl),

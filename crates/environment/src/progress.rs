@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::discovery::PythonInstallation;
-use crate::version::PythonVersion;
+use crate::version::{PythonVersion, VersionRange};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
@@ -17,6 +17,10 @@ pub enum Progress {
     /// This host has no uv; it is downloaded once from the package index.
     FetchingUv {
         version: &'static str,
+    },
+    /// The environment is for a Python that this host does not have; uv downloads it once.
+    FetchingPython {
+        required: VersionRange,
     },
     /// The exact versions of packages are being resolved.
     Locking {
@@ -53,6 +57,7 @@ impl fmt::Display for Progress {
                 python.executable.display()
             ),
             Self::FetchingUv { version } => write!(formatter, "fetching uv {version}"),
+            Self::FetchingPython { required } => write!(formatter, "fetching Python {required}"),
             Self::Locking { python } => {
                 write!(formatter, "resolving package versions for Python {python}")
             }

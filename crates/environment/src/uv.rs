@@ -16,6 +16,7 @@ use crate::error::BuildError;
 use crate::host_settings::HostSettings;
 use crate::progress::Progress;
 use crate::subprocess::{self, CancelFlag};
+use crate::version::VersionRange;
 
 const FETCH: &str = include_str!("python/fetch_uv.py");
 
@@ -71,6 +72,9 @@ const KEPT_VARIABLES: [&str; 18] = [
     "UV_INSECURE_HOST",
     "UV_KEYRING_PROVIDER",
 ];
+
+/// Where uv downloads Pythons from, if not from their publisher.
+const PYTHON_MIRROR: &str = "UV_PYTHON_INSTALL_MIRROR";
 
 /// Larger than the libraries of CUDA, which are the largest files of wheels.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
@@ -292,6 +296,44 @@ impl Uv {
             command.arg("--constraint").arg(constraints);
         }
         Ok(command)
+    }
+
+    /// Downloads a Python into a directory of Pythons, or says why not. uv verifies its digest.
+    pub(crate) fn install_python(
+        &self,
+        required: VersionRange,
+        directory: &Path,
+        cache: &Path,
+        machine: &HostSettings,
+    ) -> Result<(), String> {
+        fs::create_dir_all(directory).map_err(|error| error.to_string())?;
+        fs::create_dir_all(cache).map_err(|error| error.to_string())?;
+        let mut command = Command::new(&self.program);
+        command.env_clear();
+        let kept = KEPT_VARIABLES.into_iter().chain([PYTHON_MIRROR]);
+        command.envs(kept.filter_map(|it| Some((it, std::env::var_os(it)?))));
+        command
+            .args(["--no-config", "--color", "never", "python", "install"])
+            .arg(required.to_string())
+            .arg("--cache-dir")
+            .arg(cache)
+            .env("UV_PYTHON_INSTALL_DIR", directory)
+            // Nothing in the home directory of the user.
+            .env("UV_PYTHON_INSTALL_BIN", "0")
+            .env("UV_SYSTEM_CERTS", "true")
+            .env("UV_NATIVE_TLS", "true");
+        if let Some(certificates) = &machine.certificates {
+            command.env("SSL_CERT_FILE", certificates);
+        }
+        let writable = vec![cache.into(), directory.into()];
+        let bounds = Confinement { writable, file_bytes: FILE_BYTES_MAX };
+        bounds.apply_to(&mut command).map_err(|error| error.to_string())?;
+        match self.run_command(command, &mut |_| ()) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(UvError::IndexUnreachable { cause })) => Err(cause),
+            Ok(Err(UvError::Failed { detail, .. })) => Err(detail),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Options of every call: no settings of the user, no source distributions, which would run

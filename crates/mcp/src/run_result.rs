@@ -10,6 +10,8 @@ use types::{DisplayData, Error, ErrorCode, Execution, ExecutionStatus, OutputFil
 const UNREACHABLE: &str = "CodeSandboxUnreachable";
 /// Limit of a text, and of all lines of a log together: more than a model reads with attention.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
+/// The name of the environment that the code ran in, in the `_meta` of a result.
+const ENVIRONMENT_META: &str = "belljar/environment";
 const SHORTER: &str = "print less, or write it to a file";
 const IMAGES: [&str; 3] = ["image/png", "image/jpeg", "image/svg+xml"];
 
@@ -167,11 +169,17 @@ impl ResultFormat {
     }
 
     pub(crate) fn render(self, record: &Execution) -> CallToolResult {
-        match self {
+        let mut result = match self {
             Self::Python { visuals } => python_tool_result(record, visuals),
             Self::ToolValue => crate::tools::tool_result(record),
             Self::Code => crate::code_execution::render(record),
+        };
+        // Beside the result, whose form is that of the vendor document or of the tool.
+        if !record.environment.is_empty() {
+            let environment = (ENVIRONMENT_META.to_owned(), record.environment.as_str().into());
+            result.meta.get_or_insert_default().0.extend([environment]);
         }
+        result
     }
 }
 

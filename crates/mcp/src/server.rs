@@ -138,7 +138,13 @@ impl McpServer {
     ) -> Result<CallToolResponse, RequestError> {
         let arguments = Value::Object(arguments.unwrap_or_default());
         let request = RunRequest {
-            target: RunTarget::Tool { id: tool.id, agent: None, arguments, test: false },
+            target: RunTarget::Tool {
+                id: tool.id,
+                agent: None,
+                arguments,
+                test: false,
+                over_mcp: true,
+            },
             session: None,
             files: Vec::new(),
             limits: types::LimitsRequest::default(),

@@ -155,17 +155,13 @@ pub fn macs_equal(one: &MacTag, other: &MacTag) -> bool {
     one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// The action for a call: the agent's setting for the tool, or else the tool's own.
+/// The action for a call: the stricter one of the tool's and the agent's for the tool. An agent
+/// cannot waive what the owner of the tool requires.
 pub fn effective_action(
     of_tool: ApprovalAction,
     of_agent: Option<ApprovalAction>,
 ) -> ApprovalAction {
-    match (of_tool, of_agent) {
-        // An agent cannot run a tool that the tool's owner denies to everyone.
-        (ApprovalAction::Deny, _) | (_, Some(ApprovalAction::Deny)) => ApprovalAction::Deny,
-        (ApprovalAction::Review, _) | (_, Some(ApprovalAction::Review)) => ApprovalAction::Review,
-        (ApprovalAction::Allow, Some(ApprovalAction::Allow) | None) => ApprovalAction::Allow,
-    }
+    of_agent.map_or(of_tool, |of_agent| of_agent.max(of_tool))
 }
 
 struct MacBuilder(Hmac<Sha256>);
@@ -369,10 +365,15 @@ mod tests {
 
     #[test]
     fn the_stricter_word_holds() {
-        use ApprovalAction::{Allow, Deny, Review};
+        use ApprovalAction::{Allow, Confirm, Deny, Review};
         for (of_tool, of_agent, result) in [
             (Allow, None, Allow),
             (Allow, Some(Allow), Allow),
+            (Confirm, None, Confirm),
+            (Confirm, Some(Allow), Confirm),
+            (Allow, Some(Confirm), Confirm),
+            (Review, Some(Confirm), Review),
+            (Confirm, Some(Deny), Deny),
             (Allow, Some(Review), Review),
             (Review, Some(Allow), Review),
             (Review, None, Review),

@@ -199,6 +199,11 @@ impl SandboxDirectory {
         Self { workspace, owner }
     }
 
+    /// A second handle to the same directory.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self::new(self.workspace.try_clone()?, self.owner))
+    }
+
     /// A regular file to be read, and its size now. It may still grow: a caller with a bound reads no
     /// further than that.
     pub fn open(&self, name: &str) -> Result<(File, u64), FileError> {

@@ -1,5 +1,6 @@
 //! Agents, tools, functions and environments: what can be run.
 
+pub(crate) mod agent_tools;
 pub(crate) mod agents;
 pub(crate) mod callable_tools;
 pub(crate) mod embedded_tools;

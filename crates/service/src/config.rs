@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use types::LimitsRequest;
+use types::{LimitsRequest, WorkKind};
 use vault::Keyring;
 
 const MIB: u64 = 1024 * 1024;
@@ -19,6 +19,8 @@ pub struct Config {
     pub data: PathBuf,
     /// The environment of sessions and executions that name none.
     pub environment: String,
+    /// The environments of other kinds of work that name none; default: that of the kind.
+    pub environments: HashMap<WorkKind, String>,
     /// Limit of an upload or a fetched file.
     pub document_bytes_max: u64,
     /// Limit of all output files of one execution together.
@@ -61,10 +63,22 @@ pub struct Config {
 }
 
 impl Config {
+    /// Runs every kind of work that names no environment in this one.
+    pub fn in_environment(self, name: &str) -> Self {
+        let environments = WorkKind::ALL.map(|kind| (kind, name.to_owned())).into();
+        Self { environment: name.to_owned(), environments, ..self }
+    }
+
+    /// The environment of this kind of work, if nothing nearer names one.
+    pub(crate) fn environment_of(&self, kind: WorkKind) -> &str {
+        self.environments.get(&kind).map_or(kind.default_environment(), String::as_str)
+    }
+
     pub fn new(data: PathBuf) -> Self {
         Self {
             data,
             environment: "default".to_owned(),
+            environments: HashMap::new(),
             // Larger inputs would not fit into a working directory of the default size.
             document_bytes_max: 256 * MIB,
             execution_files_bytes_max: 256 * MIB,

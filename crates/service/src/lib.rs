@@ -82,6 +82,7 @@ pub use runs::live_log::NumberedEvent;
 pub use runs::model_runs::{NewRun, PreviousRun, RunEnd, RunHandle};
 pub use runs::run_request::{
     CallRequest, EntryKind, ExecuteRequest, RunRequest, RunTarget, SubmittedCode, TestRequest,
+    UnsavedTestRequest,
 };
 pub use runs::sessions::{
     OpenedSession, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,

@@ -27,7 +27,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::RwLock;
 use tokio::sync::broadcast;
 use tokio::sync::mpsc::unbounded_channel;
-use types::{ExecutionId, ObjectRef, PrincipalId, Privilege, WorkspaceId};
+use types::{ExecutionId, ObjectRef, PrincipalId, Privilege, WorkKind, WorkspaceId};
 use vault::{Vault, VaultError};
 
 /// Changes of approvals that a slow watcher may be behind; missed ones are in the list of
@@ -232,8 +232,16 @@ impl Service {
         self.engine.is_stopping()
     }
 
+    /// The environment of code that is no other kind of work: executions, sessions without an
+    /// agent, and functions.
     pub(crate) fn environment_or_default(&self, requested: Option<String>) -> String {
         requested.unwrap_or_else(|| self.config.environment.clone())
+    }
+
+    /// The environment of a kind of work: as its object or request says, or as the operator says,
+    /// or that of the kind. Another one never takes its place: what it could import would differ.
+    pub(crate) fn environment_for(&self, kind: WorkKind, requested: Option<String>) -> String {
+        requested.unwrap_or_else(|| self.config.environment_of(kind).to_owned())
     }
 
     /// The principal whose objects a list shows; `None` for an owner of the workspace, who sees all

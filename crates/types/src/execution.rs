@@ -49,6 +49,31 @@ impl ExecutionStatus {
     }
 }
 
+/// How the `test()` of a tool ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TestOutcome {
+    Passed,
+    Failed,
+    TimedOut,
+}
+
+impl TestOutcome {
+    /// The outcome of a test that has ended with this status.
+    pub fn from_status(status: ExecutionStatus) -> Self {
+        match status {
+            ExecutionStatus::Succeeded => Self::Passed,
+            ExecutionStatus::TimedOut => Self::TimedOut,
+            ExecutionStatus::WaitingApproval
+            | ExecutionStatus::Queued
+            | ExecutionStatus::Running
+            | ExecutionStatus::Failed
+            | ExecutionStatus::Denied
+            | ExecutionStatus::Cancelled => Self::Failed,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputStream {
@@ -191,6 +216,9 @@ pub struct Execution {
     /// The function that was called, directly or by a tool.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub function_id: Option<FunctionId>,
+    /// How the `test()` of a tool ended.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub test_outcome: Option<TestOutcome>,
     pub code: String,
     /// Arguments of the tool, unchanged.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -254,6 +282,7 @@ impl Execution {
             parent: None,
             tool: None,
             function_id: None,
+            test_outcome: None,
             code: String::new(),
             arguments: None,
             files_in: Vec::new(),

@@ -27,6 +27,7 @@ mod shared_cache;
 mod tool;
 mod turn_queue;
 mod volume;
+mod work_kind;
 
 pub use approval::{Approval, ApprovalScope, ApprovalState, Permission};
 pub use audit::AuditEntry;
@@ -35,7 +36,7 @@ pub use error::{Assertion, Error, ErrorCode};
 pub use event::{Event, Transcript};
 pub use execution::{
     DisplayData, Execution, ExecutionStatus, FileKind, OutputChunk, OutputFile, OutputStream,
-    ResourceUsage, SkippedFile, TOOL_UNISOLATED, Truncation, Warning,
+    ResourceUsage, SkippedFile, TOOL_UNISOLATED, TestOutcome, Truncation, Warning,
 };
 pub use file::{File, FileSource};
 pub use function::{
@@ -67,3 +68,4 @@ pub use shared_cache::SharedCache;
 pub use tool::{Agent, ApprovalAction, RunAs, SpecificationFormat, Tool, ToolBinding};
 pub use turn_queue::TurnQueue;
 pub use volume::{Volume, VolumeAccess, VolumeGrant};
+pub use work_kind::WorkKind;

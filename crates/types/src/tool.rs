@@ -5,27 +5,44 @@ use crate::{AgentId, PrincipalId, ToolId, WorkspaceId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt;
 use utoipa::ToSchema;
 
-/// Whether a call runs, is denied, or needs an approval.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// Whether a call runs, is denied, or needs a confirmation or an approval.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalAction {
     #[default]
     Allow,
-    Deny,
+    /// Calls of agents and MCP clients need a confirmation by the user of the agent or client; a
+    /// direct call is confirmed by making it.
+    Confirm,
+    /// Every call needs an approval by a principal that may change the tool or the agent.
     Review,
+    Deny,
 }
 
 impl ApprovalAction {
-    pub const ALL: [Self; 3] = [Self::Allow, Self::Deny, Self::Review];
+    /// From the least strict to the strictest.
+    pub const ALL: [Self; 4] = [Self::Allow, Self::Confirm, Self::Review, Self::Deny];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Allow => "allow",
-            Self::Deny => "deny",
+            Self::Confirm => "confirm",
             Self::Review => "review",
+            Self::Deny => "deny",
+        }
+    }
+
+    /// Whether a person has to say yes before each call.
+    pub fn asks(self) -> bool {
+        match self {
+            Self::Allow | Self::Deny => false,
+            Self::Confirm | Self::Review => true,
         }
     }
 }
@@ -103,6 +120,10 @@ pub struct Agent {
     pub specification: String,
     pub format: SpecificationFormat,
     pub run_as: RunAs,
+    /// Approval actions of tools in its specification, by name, that were set apart from it. They
+    /// take precedence over the specification.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub approval_actions: BTreeMap<String, ApprovalAction>,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
 }

@@ -27,7 +27,7 @@ Status = Literal[
     "timed_out",
 ]
 SessionStatus = Literal["ready", "busy", "closed", "expired", "lost"]
-ApprovalAction = Literal["allow", "deny", "review"]
+ApprovalAction = Literal["allow", "confirm", "review", "deny"]
 ApprovalState = Literal["pending", "allowed", "used", "denied", "expired", "void"]
 ApprovalScope = Literal["once", "session", "always"]
 RunAs = Literal["owner", "caller"]
@@ -276,6 +276,8 @@ class Execution:
     parent: str | None = None
     tool: str | None = None
     function_id: str | None = None
+    test_outcome: Literal["passed", "failed", "timed_out"] | None = None
+    """How the `test()` of a tool ended."""
     arguments: dict[str, Any] | None = None
     files_in: list[str] = field(default_factory=list)
     value: Any = None
@@ -377,6 +379,7 @@ class CodeResult:
     uploaded_files: list[Uploaded]
     sandbox_id: str | None = None
     """Pass it to the next request to continue in the same session."""
+    environment: str = ""
     error: Fault | None = None
     model: ModelUse | None = None
     expires_at: datetime | None = None
@@ -400,6 +403,8 @@ class ChatResult:
     warnings: list[RunWarning]
     agent_id: str | None = None
     sandbox_id: str | None = None
+    environment: str = ""
+    """The environment of the session of its code."""
     error: Fault | None = None
     model: ModelUse | None = None
     trace: Trace | None = None
@@ -524,6 +529,8 @@ class Agent:
     created_at: datetime
     updated_at: datetime
     tools: list[Binding] = field(default_factory=list)
+    specification_tools: list[Binding] = field(default_factory=list)
+    """The tools of the specification, among them `code_execution`."""
     code_execution: CodeExecution | None = None
     warnings: list[str] = field(default_factory=list)
 

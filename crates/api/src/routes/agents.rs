@@ -180,23 +180,30 @@ async fn detach(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Set the approval action for an agent's calls of a tool: allow, deny, or require an approval
+/// Set the approval action for an agent's calls of a tool: allow, confirm, review or deny
+///
+/// Of an attached tool, of a tool of the specification, or of `code_execution`, by its name or id.
+/// For a tool of the specification it takes precedence over the specification. With `confirm`, the
+/// caller of the agent confirms each call.
 #[utoipa::path(
     patch,
     path = "/agents/{agent_id}/tools/{tool_id}",
     operation_id = "updateAgentToolApprovalAction",
     tag = "agents",
-    params(("agent_id" = AgentId, Path), ("tool_id" = ToolId, Path)),
+    params(
+        ("agent_id" = AgentId, Path),
+        ("tool_id" = String, Path, description = "Name or id of a tool of the agent"),
+    ),
     request_body = ApprovalActionChange,
     responses((status = 200, description = "Its current state", body = ToolBinding))
 )]
 async fn set_action(
     State(app): State<Arc<AppState>>,
     caller: Extension<RequestCaller>,
-    Path((agent, tool)): Path<(AgentId, ToolId)>,
+    Path((agent, tool)): Path<(AgentId, String)>,
     Json(change): Json<ApprovalActionChange>,
 ) -> Result<Json<ToolBinding>, Problem> {
-    Ok(Json(app.service.set_tool_action(&caller, agent, tool, change).await?))
+    Ok(Json(app.service.set_agent_tool_action(&caller, agent, &tool, change).await?))
 }
 
 /// Confirm the code of an agent that you own and have reviewed

@@ -4,6 +4,7 @@ pub(super) mod run;
 mod show;
 
 use super::CliError;
+use super::api::encode_path_segment;
 use super::display::Column;
 use super::remote::{ListArgs, Remote, RemoteArgs};
 use super::request_args::read_bounded;
@@ -94,15 +95,17 @@ enum Command {
     Detach(AgentToolArgs),
     /// Set the approval action for calls of a tool by an agent
     ///
-    /// Use it to let calls run (allow), to refuse them (deny), or to require an approval for each
-    /// (review).
+    /// Use it with an attached tool, a tool of the specification or code_execution: to let calls run
+    /// (allow), to have the user of the agent confirm each (confirm), to require an approval for
+    /// each (review), or to refuse them (deny).
     #[command(after_help = "Examples:\n  \
-        belljar agent approval helper media_probe review")]
+        belljar agent approval helper media_probe review\n  \
+        belljar agent approval helper code_execution confirm")]
     Approval {
         #[command(flatten)]
         binding: AgentToolArgs,
 
-        /// Approval action: allow, deny or review
+        /// Approval action: allow, confirm, review or deny
         #[arg(value_name = "ACTION", value_parser = parse_action)]
         action: ApprovalAction,
     },
@@ -194,7 +197,9 @@ async fn set_approval(
     binding: &AgentToolArgs,
     action: ApprovalAction,
 ) -> Result<(), CliError> {
-    let call = ApiRequest::patch(tool_path(remote, binding).await?);
+    // The tool may be one of the specification, which only the agent knows by its name.
+    let agent = remote.client.resolve_path(ResourceKind::Agent, &binding.agent).await?;
+    let call = ApiRequest::patch(format!("{agent}/tools/{}", encode_path_segment(&binding.tool)));
     let call = call.json(&json!({"approval_action": action}));
     remote.send_and_report(call, &format!("{} by {}: {action}", binding.tool, binding.agent)).await
 }

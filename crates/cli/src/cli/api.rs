@@ -10,6 +10,8 @@ mod ls;
 mod request;
 mod schema;
 
+pub(super) use request::encode_path_segment;
+
 use super::CliError;
 use std::process::ExitCode;
 

@@ -49,11 +49,9 @@ impl EmbeddedService {
         let records = create_records(&records).map_err(|error| {
             CliError::internal(format!("cannot write {}: {error}", records.display()))
         })?;
-        let config = Config {
-            environment: args.environment().to_owned(),
-            fetch_exceptions,
-            ..Config::new(records.path().into())
-        };
+        // One environment for all work of one command, which builds it before it starts.
+        let config = Config::new(records.path().into()).in_environment(args.environment());
+        let config = Config { fetch_exceptions, ..config };
         let started = Service::start(config, engine).await;
         let StartedService { service, owner_key } =
             started.map_err(|error| CliError::internal(error.to_string()))?;

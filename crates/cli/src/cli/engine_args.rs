@@ -1,20 +1,21 @@
 //! Options of all commands that run code locally, and the engine and runtime for them.
 
 use super::CliError;
+use contract::{CodeTool, ToolEntryPoint};
 use engine::preflight::{self, EnvironmentContents};
 use engine::{Config, Environments, IsolationLayer, PythonChoice};
 use std::env;
 use std::path::PathBuf;
 use tokio::runtime::Runtime;
-use types::Error;
+use types::{Error, WorkKind};
 
 /// Environment of code that does not specify one.
 pub(super) const DEFAULT_ENVIRONMENT: &str = "default";
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct EngineArgs {
-    /// Environment, built-in or your own (see `belljar env ls`) [default: default, or that of the
-    /// server]
+    /// Environment, built-in or your own (see `belljar env ls`) [default: that of the tool's kind,
+    /// otherwise default; on a server, that of the server]
     #[arg(long = "env", value_name = "NAME")]
     pub(super) environment_name: Option<String>,
 
@@ -64,6 +65,11 @@ impl EngineArgs {
         self.environment_name.as_deref().unwrap_or(DEFAULT_ENVIRONMENT)
     }
 
+    /// Returns the environment of a tool that runs locally.
+    pub(super) fn tool_environment(&self, tool: &CodeTool) -> &str {
+        tool_environment(self.environment_name.as_deref(), tool)
+    }
+
     /// The configuration for one caller at a command line.
     pub(super) fn single_config(&self) -> Result<Config, CliError> {
         Ok(self.apply(self.paths.single_config()?))
@@ -75,14 +81,14 @@ impl EngineArgs {
     }
 
     /// Why a tool that starts these programs cannot be called, if it cannot.
-    pub(super) fn missing_programs(&self, programs: &[String]) -> Result<Option<Error>, CliError> {
-        if programs.is_empty() {
+    pub(super) fn missing_programs(&self, tool: &CodeTool) -> Result<Option<Error>, CliError> {
+        if tool.requires_binaries.is_empty() {
             return Ok(None);
         }
-        let contents = self.paths.contents(self.environment(), self.imports.as_deref())?;
-        let missing = contents.missing_programs(programs);
-        Ok((!missing.is_empty())
-            .then(|| preflight::missing_programs_error(self.environment(), &missing)))
+        let environment = self.tool_environment(tool);
+        let contents = self.paths.contents(environment, self.imports.as_deref())?;
+        let missing = contents.missing_programs(&tool.requires_binaries);
+        Ok((!missing.is_empty()).then(|| preflight::missing_programs_error(environment, &missing)))
     }
 
     fn apply(&self, config: Config) -> Config {
@@ -137,6 +143,15 @@ impl LocalDataArgs {
             })
             .ok_or_else(|| CliError::usage("HOME is not set; choose a data directory with --data"))
     }
+}
+
+/// Returns the named environment, or that of the kind of the tool.
+pub(super) fn tool_environment<'a>(named: Option<&'a str>, tool: &CodeTool) -> &'a str {
+    let kind = match tool.entry {
+        ToolEntryPoint::Handle { .. } => WorkKind::RunPythonCode,
+        ToolEntryPoint::Run { .. } => WorkKind::CodeRunner,
+    };
+    named.unwrap_or(kind.default_environment())
 }
 
 /// The path of this program, which stays valid if the file is replaced while it runs.

@@ -8,6 +8,7 @@ mod file;
 mod junit;
 mod new;
 mod remote;
+mod remote_test;
 mod test;
 
 pub(super) use call::read_arguments;
@@ -37,10 +38,12 @@ enum Command {
     Check(check::Args),
     /// Run the test() function of each tool
     ///
-    /// Use it before you add a tool to a server, and in CI.
+    /// Use it before you add a tool to a server, and in CI. With a server, a file is tested there
+    /// without being saved, and a name is a tool of the server.
     #[command(after_help = "Examples:\n  \
         belljar tool test convert.py\n  \
-        belljar tool test convert.py --junit report.xml")]
+        belljar tool test convert.py --junit report.xml\n  \
+        belljar tool test book --agent helper --server http://127.0.0.1:7117")]
     Test(test::Args),
     /// Call a tool and print its return value as JSON
     ///
@@ -111,7 +114,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 struct AnnotationArgs {
     /// Also accept Optional, Literal, dict, TypedDict, dataclass, nested lists and their defaults
     #[arg(long)]
-    extended: bool,
+    pub(super) extended: bool,
 }
 
 impl AnnotationArgs {

@@ -43,6 +43,7 @@ fn agent(owner: PrincipalId, name: &str) -> Agent {
         specification: SOURCE.into(),
         format: SpecificationFormat::Yaml,
         run_as: RunAs::Caller,
+        approval_actions: [("code_execution".to_owned(), ApprovalAction::Confirm)].into(),
         created_at: moment(0),
         updated_at: moment(0),
     }

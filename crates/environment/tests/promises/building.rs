@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::world::{self, World, visit_files};
 use belljar_environment::{
     BuildError, BuiltEnvironment, Definition, Environments, HostSettings, Mount, Progress,
-    PythonChoice, SkipReason,
+    PythonChoice, PythonInstallation, SkipReason,
 };
 
 fn read(environment: &BuiltEnvironment, path: &str) -> String {
@@ -365,20 +365,30 @@ fn a_named_python_outside_the_range_is_refused() {
     );
 }
 
-/// `atlas` is for one version of Python, which many hosts do not have.
-#[test]
-fn a_machine_without_the_python_of_an_environment_says_how_to_get_it() {
-    let mut world = World::without_uv();
-    let bin = world.data.path().join("bin");
+/// Hides the Pythons of this version from a host, and returns the others.
+fn without_python(world: &mut World, minor: u16) -> Vec<PythonInstallation> {
+    let bin = world.data.path().join("pythons-of-the-host");
     fs::create_dir(&bin).unwrap();
     let mut others = world::pythons();
-    others.retain(|python| python.version.minor != 11);
+    others.retain(|python| python.version.minor != minor);
     for python in &others {
         let name = format!("python3.{}", python.version.minor);
-        std::os::unix::fs::symlink(&python.executable, bin.join(name)).unwrap();
+        // Of two with the same version, the first is enough.
+        let _ = std::os::unix::fs::symlink(&python.executable, bin.join(name));
     }
     let machine = &mut world.machine;
-    (machine.search_path, machine.pyenv_root, machine.uv_pythons) = (vec![bin], None, None);
+    machine.search_path.retain(|directory| directory.join("uv").exists());
+    machine.search_path.push(bin);
+    (machine.pyenv_root, machine.uv_pythons) = (None, None);
+    others
+}
+
+/// `atlas` is for one version of Python, which many hosts do not have.
+#[test]
+fn a_machine_without_the_python_of_an_environment_and_offline_says_how_to_get_it() {
+    let mut world = World::without_uv();
+    let others = without_python(&mut world, 11);
+    world.machine.offline = true;
     let error = world.ensure(&Definition::built_in("atlas").unwrap()).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -389,5 +399,44 @@ fn a_machine_without_the_python_of_an_environment_says_how_to_get_it() {
             others.len()
         )
     );
+    assert_eq!(world.names(), Vec::<String>::new());
+}
+
+/// An environment without packages for one version of Python.
+fn for_python_3_11() -> Definition {
+    Definition::parse("name = \"eleven\"\npython = \"3.11\"", "").unwrap()
+}
+
+// proves C-165
+#[test]
+fn uv_provides_the_python_that_an_environment_needs_and_the_machine_lacks() {
+    let eleven = world::pythons().into_iter().find(|python| python.version.minor == 11).unwrap();
+    let program = eleven.executable.display();
+    // It stores a Python as uv does: a directory with bin/python3.
+    let mut world = World::with_fake_uv(&format!(
+        "case \"$*\" in *'python install 3.11'*) ;; *) echo \"error: $*\" >&2; exit 2;; esac\n\
+         mkdir -p \"$UV_PYTHON_INSTALL_DIR/cpython-3.11/bin\" && \
+         ln -s {program} \"$UV_PYTHON_INSTALL_DIR/cpython-3.11/bin/python3\""
+    ));
+    without_python(&mut world, 11);
+    let (events, ended) = world.watch(&for_python_3_11());
+    assert_eq!(ended.unwrap().python.version.minor, 11);
+    let fetched = |event: &&Progress| matches!(event, Progress::FetchingPython { .. });
+    assert_eq!(events.iter().filter(fetched).count(), 1, "{events:?}");
+    // The twin: what is there is not fetched again.
+    let other = Definition::parse("name = \"other\"\npython = \"3.11\"", "").unwrap();
+    let (events, ended) = world.watch(&other);
+    assert_eq!((ended.is_ok(), events.iter().filter(fetched).count()), (true, 0), "{events:?}");
+}
+
+// proves C-165
+#[test]
+fn a_python_that_uv_cannot_provide_is_named_with_what_to_install() {
+    let mut world = World::with_fake_uv("echo 'error: Failed to fetch: no route' >&2; exit 2");
+    without_python(&mut world, 11);
+    let error = world.ensure(&for_python_3_11()).unwrap_err().to_string();
+    for part in ["`eleven`", "CPython 3.11", "no route", "uv python install \"3.11\""] {
+        assert!(error.contains(part), "{error}");
+    }
     assert_eq!(world.names(), Vec::<String>::new());
 }

@@ -5,6 +5,7 @@ mod resolve;
 
 pub use resolve::{OfferedTool, ResolvedAgent};
 
+use crate::catalog::agent_tools::{kept_actions, specified_tools};
 use crate::catalog::specification::{
     self, CodeExecution, NamedKind, NamedObject, Specification, SpecificationText,
 };
@@ -20,6 +21,7 @@ use crate::tasks::run_blocking;
 use chrono::{DateTime, Utc};
 use db::{DatabaseError, NewAuditEntry, ObjectFilter, Reader, Tx};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use types::{
     Agent, AgentId, Error, ErrorCode, MembersError, ObjectRef, PrincipalId, Privilege, RunAs,
     ToolBinding, WorkspaceId,
@@ -56,7 +58,10 @@ pub struct AgentQuery {
 pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
+    /// The attached tools.
     pub tools: Vec<ToolBinding>,
+    /// The tools of the specification, among them `code_execution`, with their approval actions.
+    pub specification_tools: Vec<ToolBinding>,
     pub code_execution: CodeExecution,
     /// Parts of the specification that have no effect, in sentences.
     pub warnings: Vec<String>,
@@ -110,6 +115,7 @@ impl Service {
             specification: request.specification.0,
             format: specification.format,
             run_as: request.run_as.unwrap_or_default(),
+            approval_actions: BTreeMap::new(),
             created_at: now,
             updated_at: now,
         };
@@ -238,7 +244,8 @@ impl Service {
         match bindings.iter().find(|binding| specification.has_tool(&binding.tool_name)) {
             Some(binding) => Err(tool_name_taken(&binding.tool_name, &agent.name)),
             None => {
-                let agent = Agent { format: specification.format, ..agent };
+                let approval_actions = kept_actions(&agent, &specification);
+                let agent = Agent { format: specification.format, approval_actions, ..agent };
                 Ok((agent, specification))
             }
         }
@@ -353,13 +360,17 @@ impl Service {
             Ok((rows.tool_bindings(workspace, agent.id)?, rows.principal(workspace, agent.owner)?))
         })?;
         let attached: Vec<&str> = tools.iter().map(|binding| &*binding.tool_name).collect();
-        let (code_execution, mut warnings) = match read_specification(&agent.specification).await {
-            Ok(specification) => {
-                (specification.code_execution.clone(), specification.warnings(&attached))
-            }
+        let read = read_specification(&agent.specification).await;
+        let (code_execution, mut warnings, specification_tools) = match read {
+            Ok(specification) => (
+                specification.code_execution.clone(),
+                specification.warnings(&attached),
+                specified_tools(&agent, &specification),
+            ),
             // It was readable when it was stored, by another version of this server.
             Err(error) => {
-                (CodeExecution { enabled: false, missing: vec![error.error.message] }, Vec::new())
+                let missing = vec![error.error.message];
+                (CodeExecution { enabled: false, missing }, Vec::new(), Vec::new())
             }
         };
         if agent.run_as == RunAs::Owner
@@ -368,7 +379,7 @@ impl Service {
             warnings.push(error.error.message);
         }
         let reach = agent_rights(&agent, owner.map(|owner| owner.name));
-        Ok(AgentView { agent, tools, code_execution, warnings, reach })
+        Ok(AgentView { agent, tools, specification_tools, code_execution, warnings, reach })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::data::staging::hex;
 use crate::error::RequestError;
 use crate::service::Service;
 use sha2::{Digest, Sha256};
-use types::{Agent, AgentId, Tool, ToolId, WorkspaceId};
+use types::{Agent, AgentId, Tool, ToolId, WorkKind, WorkspaceId};
 use uuid::Uuid;
 
 /// The id of an embedded tool. It depends on the agent and the name only, so that pending approvals
@@ -43,6 +43,8 @@ impl Service {
         embedded: EmbeddedTool,
     ) -> (Tool, ToolContract) {
         let EmbeddedTool { contract, definition, environment, approval_action, .. } = embedded;
+        let set_apart = agent.approval_actions.get(&contract.name).copied();
+        let approval_action = set_apart.unwrap_or(approval_action);
         let tool = Tool {
             id: embedded_tool_id(agent.id, &contract.name),
             name: contract.name.clone(),
@@ -51,7 +53,7 @@ impl Service {
             description: contract.description.clone().unwrap_or_default(),
             definition,
             entry: "handle".to_owned(),
-            environment: self.environment_or_default(environment),
+            environment: self.environment_for(WorkKind::RunPythonCode, environment),
             approval_action,
             input_schema: contract.descriptor(),
             output_schema: contract.output_descriptor(),

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use types::{
     Agent, AgentId, ApprovalAction, ErrorCode, Integration, Limits, LimitsRequest, ObjectRef,
     Principal, PrincipalId, Privilege, RunAs, Secret, SecretScope, Tool, ToolBinding, ToolId,
-    WorkspaceId,
+    WorkKind, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -104,9 +104,22 @@ impl Service {
         let notes = disabled.collect();
         let network = self.reachable_hosts(&call, &integrations)?;
         let secrets = self.readable_secrets(caller, &call, &integrations)?;
-        let explanation =
-            call.into_explanation(findings, self.environment_or_default(None), limits);
+        let environment = self.explained_environment(&call).await;
+        let explanation = call.into_explanation(findings, environment, limits);
         Ok(Explanation { network, secrets, notes, ..explanation })
+    }
+
+    /// The environment that the call would run in.
+    async fn explained_environment(&self, call: &ExplainedCall) -> String {
+        match (&call.tool, &call.agent) {
+            (Some(tool), _) => tool.environment.clone(),
+            (None, Some(agent)) => {
+                let read = agents::read_specification(&agent.specification).await;
+                let named = read.ok().and_then(|read| read.section.environment);
+                self.environment_for(WorkKind::CodeExecution, named)
+            }
+            (None, None) => self.environment_or_default(None),
+        }
     }
 
     /// Resolves the caller and the target of the explained call. Each object is looked up after
@@ -381,13 +394,11 @@ impl ExplainedCall {
     fn into_explanation(
         self,
         findings: GrantFindings,
-        default_environment: String,
+        environment: String,
         limits: Limits,
     ) -> Explanation {
         let allowed = findings.missing.is_empty();
         let approval = self.approval();
-        let environment =
-            self.tool.as_ref().map_or(default_environment, |tool| tool.environment.clone());
         let steps = match allowed {
             true => self.steps(approval, &environment),
             false => vec!["the call is refused, and no sandbox is created".to_owned()],
@@ -414,10 +425,14 @@ impl ExplainedCall {
         if let Some(tool) = &self.tool {
             steps.push(format!("the arguments are checked against the contract of {}", tool.name));
         }
-        if approval == ApprovalAction::Review {
-            steps.push(format!(
+        match approval {
+            ApprovalAction::Review => steps.push(format!(
                 "a principal other than {requester} must approve exactly this call before it runs"
-            ));
+            )),
+            ApprovalAction::Confirm if self.agent.is_some() => {
+                steps.push(format!("{requester} must confirm exactly this call before it runs"));
+            }
+            ApprovalAction::Allow | ApprovalAction::Confirm | ApprovalAction::Deny => {}
         }
         steps.push(format!("a sandbox of the environment {environment} is created"));
         steps.push(format!("the code runs in it with the rights of {}", self.run_as.name));

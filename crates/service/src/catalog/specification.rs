@@ -8,14 +8,14 @@ mod code_execution;
 mod embedded_tool;
 mod orchestration;
 
-pub(crate) use code_execution::CodeExecutionSection;
+pub(crate) use code_execution::{CODE_EXECUTION, CodeExecutionSection};
 pub(crate) use embedded_tool::EmbeddedTool;
 pub use orchestration::{Orchestration, ROUNDS_MAX, SECONDS_MAX, ToolChoice};
 
 use crate::catalog::tool_definition::{RUN_PYTHON_CODE, details, invalid_tool};
 use crate::data::volumes::privilege_for;
 use crate::error::{ErrorDetail, RequestError, invalid_field};
-use code_execution::{CODE_EXECUTION, integration_path, volume_path};
+use code_execution::{integration_path, volume_path};
 use contract::AnnotationMode;
 use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -628,7 +628,7 @@ mod tests {
             )
         };
         let usual = &parse_specification(&tool("")).unwrap().embedded[0];
-        assert_eq!((usual.approval_action, &usual.environment), (ApprovalAction::Review, &None));
+        assert_eq!((usual.approval_action, &usual.environment), (ApprovalAction::Confirm, &None));
         let fields = "    approval_action: allow\n    environment: bare\n";
         let embedded = &parse_specification(&tool(fields)).unwrap().embedded[0];
         assert_eq!(embedded.approval_action, ApprovalAction::Allow);

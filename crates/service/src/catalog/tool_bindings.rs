@@ -72,7 +72,7 @@ impl Service {
         if detached.await? { Ok(()) } else { Err(not_attached(agent, tool)) }
     }
 
-    pub async fn set_tool_action(
+    pub(crate) async fn set_tool_action(
         &self,
         caller: &Caller,
         agent: AgentId,
@@ -165,7 +165,7 @@ fn binding(
     Ok(bindings.into_iter().find(|binding| binding.tool_id == tool))
 }
 
-fn not_attached(agent: AgentId, tool: ToolId) -> RequestError {
+pub(crate) fn not_attached(agent: AgentId, tool: ToolId) -> RequestError {
     let message = format!("tool {tool} is not attached to agent {agent}");
     Error::new(ErrorCode::ObjectNotFound, message)
         .hint("attach it with `belljar agent attach`")

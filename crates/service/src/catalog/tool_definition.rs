@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use types::{ApprovalAction, Error, ErrorCode, PrincipalId, Tool, ToolId, WorkspaceId};
+use types::{ApprovalAction, Error, ErrorCode, PrincipalId, Tool, ToolId, WorkKind, WorkspaceId};
 use utoipa::{IntoParams, ToSchema};
 
 const CODE_RUNNER: &str = "code_runner";
@@ -34,7 +34,7 @@ const SETTINGS_BYTES_MAX: usize = 256 * 1024;
 
 /// A tool as its author writes it: the JSON of a CodeRunner tool, of a Run Python code tool or of a
 /// Call Function tool, with settings of this server.
-#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolRequest {
     pub name: Option<String>,
@@ -48,9 +48,11 @@ pub struct ToolRequest {
     #[serde(rename = "type")]
     pub kind: Option<String>,
     pub configuration: Option<Map<String, Value>>,
-    /// Its environment; default: the environment `default`.
+    /// Its environment. Default: `atlas` for `runPythonCode`, `coderunner` for `code_runner`, unless
+    /// the operator has chosen others.
     pub environment: Option<String>,
-    /// Whether calls are allowed, denied, or require an approval; default: `allow`.
+    /// Whether calls are allowed, denied, or require a confirmation or an approval. Default:
+    /// `confirm` for `runPythonCode`, otherwise `allow`.
     pub approval_action: Option<ApprovalAction>,
     /// For `handle`: allow optional values, literals, dicts, typed dicts and dataclasses, too.
     pub extended_annotations: Option<bool>,
@@ -133,6 +135,22 @@ impl ToolContract {
         match self {
             Self::Python(tool) => tool.description.as_deref().unwrap_or_default(),
             Self::Function(tool) => &tool.description,
+        }
+    }
+
+    /// The kind of work that its code is; none for a function, which has its own environment.
+    pub(crate) fn work_kind(&self) -> Option<WorkKind> {
+        match self {
+            Self::Python(tool) => Some(code_work_kind(tool)),
+            Self::Function(_) => None,
+        }
+    }
+
+    /// The action of a tool whose author names none.
+    fn default_action(&self) -> ApprovalAction {
+        match self.work_kind() {
+            Some(WorkKind::RunPythonCode) => ApprovalAction::Confirm,
+            _ => ApprovalAction::Allow,
         }
     }
 
@@ -402,7 +420,7 @@ impl ToolRequest {
             definition: present_fields.collect(),
             entry: contract.entry().to_owned(),
             environment,
-            approval_action: self.approval_action.unwrap_or_default(),
+            approval_action: self.approval_action.unwrap_or_else(|| contract.default_action()),
             input_schema: contract.descriptor(),
             output_schema: contract.output_descriptor(),
             code_sha256,
@@ -410,6 +428,13 @@ impl ToolRequest {
             created_at: identity.created_at,
             updated_at: identity.updated_at,
         }
+    }
+}
+
+pub(crate) fn code_work_kind(tool: &contract::CodeTool) -> WorkKind {
+    match tool.entry {
+        ToolEntryPoint::Handle { .. } => WorkKind::RunPythonCode,
+        ToolEntryPoint::Run { .. } => WorkKind::CodeRunner,
     }
 }
 

@@ -5,8 +5,8 @@
 
 use crate::catalog::functions::no_function_error;
 use crate::catalog::tool_definition::{
-    CheckedTool, FUNCTION_ENTRY, ToolContract, ToolIdentity, ToolRequest, ToolValidation, details,
-    insert_code, invalid_tool, take_code, without_code,
+    CheckedTool, FUNCTION_ENTRY, ToolContract, ToolIdentity, ToolRequest, ToolValidation,
+    code_work_kind, details, insert_code, invalid_tool, take_code, without_code,
 };
 use crate::catalog::{TOOLS_MAX, too_many};
 use crate::error::{ErrorDetail, RequestError, not_found};
@@ -23,7 +23,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use types::{ApprovalAction, Error, ErrorCode, ObjectRef, Privilege, Tool, ToolId, WorkspaceId};
+use types::{
+    ApprovalAction, Error, ErrorCode, ObjectRef, Privilege, Tool, ToolId, WorkKind, WorkspaceId,
+};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -127,14 +129,14 @@ impl Service {
         self.require_create(caller)?;
         self.check_environment(request.environment.as_deref())?;
         let most = self.config.tool_bytes_max;
-        let environment = self.environment_or_default(request.environment.clone());
+        let environment = self.tool_environments(request.environment.as_deref());
         let engine = Arc::clone(&self.engine);
         let checked = self.check_slots.run_check(caller.workspace, move || {
             let mut checked = request.check(most);
             if let Ok(ToolContract::Python(tool)) = &checked.outcome {
                 checked.warnings.extend(missing_dependencies(
                     &engine,
-                    &environment,
+                    &environment(code_work_kind(tool)),
                     tool,
                     request.code_key(),
                 ));
@@ -368,12 +370,24 @@ impl Service {
         identity: ToolIdentity,
     ) -> Result<Tool, RequestError> {
         self.check_environment(request.environment.as_deref())?;
-        let environment = self.environment_or_default(request.environment.clone());
+        let environment = self.tool_environments(request.environment.as_deref());
         let most = self.config.tool_bytes_max;
         let read = move || Ok::<_, RequestError>((request.check(most).into_contract()?, request));
         let (contract, request) = self.check_slots.run_check(caller.workspace, read).await??;
         self.check_tool_references(caller, &contract).map_err(|wrong| invalid_tool(vec![wrong]))?;
+        let environment = contract.work_kind().map(environment).unwrap_or_default();
         Ok(request.into_tool(&contract, environment, identity))
+    }
+
+    /// The environment of a tool by its kind, which is known once its code is checked.
+    pub(crate) fn tool_environments(
+        &self,
+        requested: Option<&str>,
+    ) -> impl Fn(WorkKind) -> String + Send + use<> {
+        let environments = WorkKind::ALL
+            .map(|kind| (kind, self.environment_for(kind, requested.map(str::to_owned))));
+        let environments = HashMap::from(environments);
+        move |kind| environments.get(&kind).cloned().unwrap_or_default()
     }
 }
 

@@ -144,13 +144,33 @@ impl Service {
         };
         let read = |rows: &Reader<'_>| rows.approval_actions(workspace, subject.tool, agent);
         let (of_itself, of_agent) = self.db.read(read)?;
-        let requires_approval = |action| action == Some(ApprovalAction::Review);
+        let requires_approval =
+            |action: Option<ApprovalAction>| action.is_some_and(ApprovalAction::asks);
         Ok(match (requires_approval(of_itself), requires_approval(of_agent)) {
             (true, true) => vec![of_tool, ObjectRef::Agent(agent)],
             (true, false) => vec![of_tool],
             // This also holds for a tool in the specification of the agent.
             (false, _) => vec![ObjectRef::Agent(agent)],
         })
+    }
+
+    /// Whether the user of the agent or of the MCP client that makes the call may confirm it: no
+    /// policy requires the approval of another principal.
+    fn is_confirmation(
+        &self,
+        workspace: WorkspaceId,
+        approval: &Approval,
+    ) -> Result<bool, RequestError> {
+        let tool = approval.tool_id;
+        let (of_tool, of_agent) = match approval.agent_id {
+            Some(agent) => self.db.read(|rows| rows.approval_actions(workspace, tool, agent))?,
+            None => {
+                let found = self.db.read(|rows| rows.tool(workspace, tool))?;
+                (found.map(|(tool, _)| tool.approval_action), None)
+            }
+        };
+        let Some(of_tool) = of_tool else { return Ok(false) };
+        Ok(policy::effective_action(of_tool, of_agent) == ApprovalAction::Confirm)
     }
 
     /// Newest first.

@@ -1,6 +1,7 @@
 //! The resolved target of a request: submitted code, a tool of the workspace, or a function.
 
 use crate::catalog::functions::DeployedFunction;
+use crate::catalog::tool_definition::ToolRequest;
 use crate::data::inputs::FileInput;
 use crate::error::{RequestError, field_error, invalid_field};
 use crate::network;
@@ -31,6 +32,12 @@ pub(crate) enum CallTarget {
         /// Whether its `test()` runs instead.
         test: bool,
     },
+    /// The `test()` of a tool that is not saved, which is code of the caller.
+    UnsavedTest {
+        request: Box<ToolRequest>,
+        checked: Arc<contract::CodeTool>,
+        environment: String,
+    },
     /// Called directly, or by a tool.
     Function {
         deployed: Arc<DeployedFunction>,
@@ -55,7 +62,7 @@ impl CallTarget {
     pub(crate) fn id(&self) -> ToolId {
         match self {
             Self::Tool { tool, .. } => tool.id,
-            Self::Code { .. } => Self::python_id(),
+            Self::Code { .. } | Self::UnsavedTest { .. } => Self::python_id(),
             Self::Function { by: Some(by), .. } => by.tool.id,
             // A direct call needs no approval, so that no approval has this id.
             Self::Function { deployed, by: None, .. } => ToolId::new(deployed.id.uuid()),
@@ -65,7 +72,7 @@ impl CallTarget {
     pub(crate) fn function_id(&self) -> Option<FunctionId> {
         match self {
             Self::Function { deployed, .. } => Some(deployed.id),
-            Self::Tool { .. } | Self::Code { .. } => None,
+            Self::Tool { .. } | Self::Code { .. } | Self::UnsavedTest { .. } => None,
         }
     }
 
@@ -73,6 +80,7 @@ impl CallTarget {
         match self {
             Self::Tool { tool, .. } => &tool.name,
             Self::Code { .. } => EXECUTE_PYTHON,
+            Self::UnsavedTest { checked, .. } => &checked.name,
             Self::Function { by: Some(by), .. } => &by.tool.name,
             Self::Function { deployed, by: None, .. } => &deployed.name,
         }
@@ -81,7 +89,7 @@ impl CallTarget {
     pub(crate) fn environment(&self) -> &str {
         match self {
             Self::Tool { tool, .. } => &tool.environment,
-            Self::Code { environment, .. } => environment,
+            Self::Code { environment, .. } | Self::UnsavedTest { environment, .. } => environment,
             Self::Function { deployed, .. } => &deployed.deployment.environment,
         }
     }
@@ -90,14 +98,16 @@ impl CallTarget {
     pub(crate) fn source_files(&self) -> Vec<InputFile> {
         match self {
             Self::Function { deployed, .. } => deployed.files.to_inputs(),
-            Self::Tool { .. } | Self::Code { .. } => Vec::new(),
+            Self::Tool { .. } | Self::Code { .. } | Self::UnsavedTest { .. } => Vec::new(),
         }
     }
 
     /// The programs that it starts.
     pub(crate) fn required_programs(&self) -> &[String] {
         match self {
-            Self::Tool { checked, .. } => &checked.requires_binaries,
+            Self::Tool { checked, .. } | Self::UnsavedTest { checked, .. } => {
+                &checked.requires_binaries
+            }
             Self::Code { .. } | Self::Function { .. } => &[],
         }
     }
@@ -145,14 +155,16 @@ impl CallTarget {
     pub(crate) fn integrations(&self) -> Vec<String> {
         match self {
             Self::Code { source, .. } => source.integrations.clone(),
-            Self::Tool { checked, .. } => network::tool_integrations(checked),
+            Self::Tool { checked, .. } | Self::UnsavedTest { checked, .. } => {
+                network::tool_integrations(checked)
+            }
             Self::Function { deployed, .. } => deployed.deployment.integrations.clone(),
         }
     }
 
     pub(crate) fn author(&self) -> CodeAuthor {
         match self {
-            Self::Code { .. } => CodeAuthor::Caller,
+            Self::Code { .. } | Self::UnsavedTest { .. } => CodeAuthor::Caller,
             Self::Tool { tool, checked, .. } => {
                 CodeAuthor::Other { by: tool.author, has_values: !checked.variables.0.is_empty() }
             }
@@ -173,6 +185,7 @@ impl CallTarget {
                 json!([tool.name, tool.description, tool.definition, "test"]).to_string()
             }
             Self::Code { .. } => EXECUTE_PYTHON.to_owned(),
+            Self::UnsavedTest { .. } => "test of a tool that is not saved".to_owned(),
             Self::Function { deployed, by, .. } => {
                 let tool = by.as_ref().map(|by| &by.tool);
                 let tool = tool.map(|tool| json!([tool.name, tool.description, tool.definition]));
@@ -185,7 +198,9 @@ impl CallTarget {
     pub(crate) fn into_entry(self, id: ExecutionId) -> Result<EntryPoint, RequestError> {
         let call = match self {
             Self::Code { source, .. } => return source.into_entry(),
-            Self::Tool { checked, test: true, .. } => checked.test_call()?,
+            Self::Tool { checked, test: true, .. } | Self::UnsavedTest { checked, .. } => {
+                checked.test_call()?
+            }
             Self::Tool { checked, arguments, .. } => checked
                 .validate_call(arguments)
                 .map_err(|error| field_error("/arguments", error))?,
@@ -210,22 +225,25 @@ impl CallTarget {
             Self::Tool { tool, checked, arguments, .. } => {
                 Ok(Self::Tool { tool, checked, arguments, test: true })
             }
-            Self::Code { .. } | Self::Function { .. } => {
-                let message = "a tool that calls a function has no test()";
-                Err(Error::new(ErrorCode::CodeNoEntry, message).into())
-            }
+            Self::UnsavedTest { .. } => Ok(self),
+            Self::Code { .. } | Self::Function { .. } => Err(no_test_of_function()),
         }
     }
 
     /// Whether its code is part of the request.
     pub(crate) fn is_submitted_code(&self) -> bool {
-        matches!(self, Self::Code { .. })
+        matches!(self, Self::Code { .. } | Self::UnsavedTest { .. })
+    }
+
+    /// Whether it has values of variables that are stored nowhere.
+    pub(crate) fn has_unsaved_values(&self) -> bool {
+        matches!(self, Self::UnsavedTest { checked, .. } if !checked.variables.0.is_empty())
     }
 
     /// The arguments of a call; submitted code has none.
     pub(crate) fn arguments(&self) -> Option<&Value> {
         match self {
-            Self::Code { .. } => None,
+            Self::Code { .. } | Self::UnsavedTest { .. } => None,
             Self::Tool { arguments, .. } | Self::Function { arguments, .. } => Some(arguments),
         }
     }
@@ -234,6 +252,7 @@ impl CallTarget {
     pub(crate) fn input_text(&self) -> String {
         match self {
             Self::Code { source, .. } => json!(source).to_string(),
+            Self::UnsavedTest { request, .. } => json!(request).to_string(),
             Self::Tool { arguments, .. } | Self::Function { arguments, .. } => {
                 arguments.to_string()
             }
@@ -244,6 +263,7 @@ impl CallTarget {
     pub(crate) fn displayed_arguments(&self) -> Value {
         match self {
             Self::Code { source, .. } => json!({"argv": source.argv}),
+            Self::UnsavedTest { .. } => json!({}),
             Self::Tool { arguments, .. } | Self::Function { arguments, .. } => arguments.clone(),
         }
     }
@@ -259,6 +279,7 @@ impl CallTarget {
                 environment: source.environment.clone(),
                 integrations: source.integrations.clone(),
             }),
+            Self::UnsavedTest { request, .. } => RunTarget::UnsavedTest(request.clone()),
             Self::Function { deployed, by: None, arguments } => {
                 RunTarget::Function { id: deployed.id, arguments: arguments.clone() }
             }
@@ -267,7 +288,16 @@ impl CallTarget {
                 agent,
                 arguments: arguments.clone(),
                 test: matches!(self, Self::Tool { test: true, .. }),
+                // A stored call has been asked about, wherever it came from.
+                over_mcp: false,
             },
         }
     }
+}
+
+pub(crate) fn no_test_of_function() -> RequestError {
+    let message = "a tool that calls a function has no test()";
+    Error::new(ErrorCode::CodeNoEntry, message)
+        .hint("test the function itself before you deploy it, with `belljar tool test`")
+        .into()
 }

@@ -5,11 +5,11 @@
 //! exactly what its owner may call.
 
 use crate::catalog::environments::check_not_function_environment;
-use crate::catalog::tool_definition::ToolContract;
+use crate::catalog::tool_definition::{ToolContract, ToolRequest, code_work_kind};
 use crate::data::inputs::FileInput;
 use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
 use crate::network;
-use crate::runs::call_target::{CallTarget, FunctionTool};
+use crate::runs::call_target::{CallTarget, FunctionTool, no_test_of_function};
 use crate::runs::run_request::{RunRequest, RunTarget, SubmittedCode};
 use crate::service::Service;
 use serde_json::Value;
@@ -58,10 +58,19 @@ impl Service {
             RunTarget::Code(code) => {
                 self.resolve_submitted(workspace, requester, code, session).await?
             }
-            RunTarget::Tool { id, agent, arguments, test } => {
+            RunTarget::Tool { id, agent, arguments, test, over_mcp } => {
                 let found = self.resolve_tool(workspace, requester, id, agent, arguments).await?;
                 let target = if test { found.target.into_test()? } else { found.target };
-                ResolvedTarget { target, ..found }
+                // A person who calls or tests a tool has confirmed that by doing so.
+                let by_agent = (over_mcp || agent.is_some()) && !test;
+                let action = match found.action {
+                    ApprovalAction::Confirm if !by_agent => ApprovalAction::Allow,
+                    action => action,
+                };
+                ResolvedTarget { target, action, ..found }
+            }
+            RunTarget::UnsavedTest(request) => {
+                self.resolve_unsaved_test(workspace, requester, request).await?
             }
             RunTarget::Function { id, arguments } => {
                 let deployed = self.usable_function(workspace, requester, id).await?;
@@ -102,6 +111,29 @@ impl Service {
         let session =
             session.map(|id| self.usable_session_of(workspace, requester, id)).transpose()?;
         self.resolve_code(workspace, requester, session.as_ref(), code).await
+    }
+
+    /// Checks a tool that is not saved, as a new one is checked. Who may run code may run its test.
+    async fn resolve_unsaved_test(
+        &self,
+        workspace: WorkspaceId,
+        requester: &Principal,
+        request: Box<ToolRequest>,
+    ) -> Result<ResolvedTarget, RequestError> {
+        let permission = self.permission_for_code(workspace, requester)?;
+        self.check_environment(request.environment.as_deref())?;
+        let environment = self.tool_environments(request.environment.as_deref());
+        let most = self.config.tool_bytes_max;
+        let read = move || {
+            let contract = request.check(most).into_contract()?;
+            Ok::<_, RequestError>((contract.with_input_limit(most), request))
+        };
+        let (contract, request) = self.check_slots.run_check(workspace, read).await??;
+        let ToolContract::Python(checked) = contract else { return Err(no_test_of_function()) };
+        let environment = environment(code_work_kind(&checked));
+        let target = CallTarget::UnsavedTest { request, checked, environment };
+        let (action, default_scope) = permission;
+        Ok(ResolvedTarget { target, agent: None, run_as: requester.id, action, default_scope })
     }
 
     /// Decides whether this principal may call this tool, with whose rights, and under which

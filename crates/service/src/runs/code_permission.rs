@@ -12,8 +12,8 @@ use crate::service::Service;
 use db::Tx;
 use serde::{Deserialize, Serialize};
 use types::{
-    ApprovalAction, ApprovalScope, Error, ErrorCode, ObjectRef, Permission, Principal, Privilege,
-    Session, WorkspaceId,
+    ApprovalAction, ApprovalScope, Error, ErrorCode, ObjectRef, Permission, Principal, PrincipalId,
+    Privilege, Session, WorkspaceId,
 };
 use utoipa::ToSchema;
 
@@ -57,6 +57,27 @@ impl Service {
         Ok(ToolPermission { tool: EXECUTE_PYTHON, permission })
     }
 
+    /// Whether this principal may run code in a fresh sandbox, and under which conditions.
+    pub(crate) fn permission_for_code(
+        &self,
+        workspace: WorkspaceId,
+        requester: &Principal,
+    ) -> Result<(ApprovalAction, ApprovalScope), RequestError> {
+        self.require_code_usage(workspace, requester)?;
+        let permission = self.db.read(|rows| rows.code_permission(workspace))?;
+        Ok((permission_action(permission)?, ApprovalScope::Once))
+    }
+
+    fn require_code_usage(
+        &self,
+        workspace: WorkspaceId,
+        requester: &Principal,
+    ) -> Result<PrincipalId, RequestError> {
+        let all = ObjectRef::Workspace(workspace);
+        let permit = self.permit(workspace, requester, Privilege::Usage, all)?;
+        permit.map(|_| requester.id).ok_or_else(|| missing_privilege(Privilege::Usage, all))
+    }
+
     /// Decides whether this principal may run code, with whose rights, and under which conditions.
     pub(crate) async fn resolve_code(
         &self,
@@ -66,24 +87,24 @@ impl Service {
         source: SubmittedCode,
     ) -> Result<ResolvedTarget, RequestError> {
         let agent = session.and_then(|session| session.agent);
-        let run_as = match agent {
-            Some(agent) => self.authorize_agent(workspace, requester, agent).await?.run_as.id,
-            None => {
-                let all = ObjectRef::Workspace(workspace);
-                let permit = self.permit(workspace, requester, Privilege::Usage, all)?;
-                permit
-                    .map(|_| requester.id)
-                    .ok_or_else(|| missing_privilege(Privilege::Usage, all))?
+        let (run_as, of_agent) = match agent {
+            Some(agent) => {
+                let authorized = self.authorize_agent(workspace, requester, agent).await?;
+                (authorized.run_as.id, authorized.code_action())
             }
+            None => (self.require_code_usage(workspace, requester)?, ApprovalAction::Allow),
         };
         let permission = self.db.read(|rows| rows.code_permission(workspace))?;
-        let (action, default_scope) = match permission {
-            Permission::Deny => return Err(denied()),
-            Permission::Allow => (ApprovalAction::Allow, ApprovalScope::Once),
-            Permission::AskOnce if session.is_some() => {
-                (ApprovalAction::Review, ApprovalScope::Session)
+        let (action, default_scope) = match (permission_action(permission)?, of_agent) {
+            (_, ApprovalAction::Deny) => return Err(denied_by_agent()),
+            // The agent asks about each piece of code.
+            (of_workspace, ApprovalAction::Confirm | ApprovalAction::Review) => {
+                (of_workspace.max(of_agent), ApprovalScope::Once)
             }
-            Permission::Ask | Permission::AskOnce => (ApprovalAction::Review, ApprovalScope::Once),
+            (action, ApprovalAction::Allow) => {
+                let once = permission == Permission::AskOnce && session.is_some();
+                (action, if once { ApprovalScope::Session } else { ApprovalScope::Once })
+            }
         };
         let environment = match session {
             Some(session) => session.environment.clone(),
@@ -92,6 +113,22 @@ impl Service {
         let target = CallTarget::Code { source, environment };
         Ok(ResolvedTarget { target, agent, run_as, action, default_scope })
     }
+}
+
+/// What the policy of the workspace says about one piece of code.
+fn permission_action(permission: Permission) -> Result<ApprovalAction, RequestError> {
+    match permission {
+        Permission::Deny => Err(denied()),
+        Permission::Allow => Ok(ApprovalAction::Allow),
+        Permission::Ask | Permission::AskOnce => Ok(ApprovalAction::Review),
+    }
+}
+
+fn denied_by_agent() -> RequestError {
+    let message = "code execution is denied by the approval policy of the agent";
+    Error::new(ErrorCode::ApprovalDenied, message)
+        .hint("continue without running code; the owner of the agent can change the policy")
+        .into()
 }
 
 fn denied() -> RequestError {

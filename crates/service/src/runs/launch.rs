@@ -2,7 +2,7 @@
 //! of agents and calls that a person has approved all pass through [`Service::launch`], so that
 //! each meets the same checks when it starts.
 
-use crate::error::RequestError;
+use crate::error::{RequestError, invalid_field};
 use crate::identity::caller::Caller;
 use crate::runs::approvals::directory_changed_error;
 use crate::runs::call_target::CallTarget;
@@ -15,8 +15,7 @@ use crate::tasks::run_blocking;
 use engine::{Command, EntryPoint, FileCollection, StagingDirectory, preflight};
 use std::sync::Arc;
 use types::{
-    ApprovalAction, Error, ErrorCode, ExecutionId, LimitsRequest, OperatorCaps, Principal,
-    SandboxId, WorkspaceId,
+    Error, ErrorCode, ExecutionId, LimitsRequest, OperatorCaps, Principal, SandboxId, WorkspaceId,
 };
 use uuid::Uuid;
 
@@ -47,8 +46,10 @@ impl Service {
         options: SubmitOptions,
     ) -> Result<Submitted, RequestError> {
         let run = self.resolve_run(caller.workspace, &caller.principal, request).await?;
-        let asks = run.action == ApprovalAction::Review
-            && !self.has_remembered_approval(caller, &run).await?;
+        let asks = run.action.asks() && !self.has_remembered_approval(caller, &run).await?;
+        if asks && run.target.has_unsaved_values() {
+            return Err(unsaved_values_error());
+        }
         if asks {
             return self.request_approval(caller, run, options).await;
         }
@@ -134,7 +135,7 @@ impl Service {
         run: &ResolvedRun,
     ) -> Result<(), RequestError> {
         self.check_session_access(workspace, requester, run.session).await?;
-        self.check_programs(&run.target, run.session).await
+        self.check_programs(&run.target).await
     }
 
     /// Whether a principal may use a session, if one is named, with everything that it has.
@@ -150,18 +151,11 @@ impl Service {
     }
 
     /// Refuses a tool whose environment lacks a program that the tool starts.
-    async fn check_programs(
-        &self,
-        target: &CallTarget,
-        session: Option<SandboxId>,
-    ) -> Result<(), RequestError> {
+    async fn check_programs(&self, target: &CallTarget) -> Result<(), RequestError> {
         if target.required_programs().is_empty() {
             return Ok(());
         }
-        let environment = match session {
-            Some(id) => self.engine.info(id)?.environment,
-            None => target.environment().to_owned(),
-        };
+        let environment = target.environment().to_owned();
         let (engine, programs) = (Arc::clone(&self.engine), target.required_programs().to_vec());
         run_blocking(move || {
             let missing = engine.environment_contents(&environment)?.missing_programs(&programs);
@@ -192,6 +186,14 @@ impl Service {
             bytes_max: self.config.execution_files_bytes_max,
         })
     }
+}
+
+/// A test that waits for an approval is stored, and values of variables are stored encrypted, with
+/// their tool.
+fn unsaved_values_error() -> RequestError {
+    let message = "must be absent: this test has to wait for an approval, and values of variables \
+                   are stored only with a saved tool";
+    invalid_field("/configuration/env_variables", message)
 }
 
 /// The engine's refusal, with the field of the request if it is about a limit.

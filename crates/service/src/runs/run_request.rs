@@ -2,6 +2,7 @@
 //! requests (`ExecuteRequest`, `CallRequest`, `TestRequest`) become one, MCP and agents make one, and a
 //! call that waits for an approval is stored as one.
 
+use crate::catalog::tool_definition::{PythonToolQuery, ToolRequest};
 use crate::data::inputs::FileInput;
 use crate::error::{RequestError, invalid_field};
 use crate::network;
@@ -9,7 +10,7 @@ use crate::serde_helpers::{object, objects};
 use engine::{Code as SourceCode, EntryPoint};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use types::{AgentId, FunctionId, LimitsRequest, SandboxId, ToolId};
+use types::{AgentId, ApprovalAction, FunctionId, LimitsRequest, SandboxId, ToolId};
 use utoipa::ToSchema;
 
 /// What to run, where, with which files and limits.
@@ -36,7 +37,11 @@ pub enum RunTarget {
         arguments: Value,
         /// Whether the tool's `test()` runs instead of the tool.
         test: bool,
+        /// Whether the call comes from an MCP client, and so from a model.
+        over_mcp: bool,
     },
+    /// The `test()` of a tool that is not saved.
+    UnsavedTest(Box<ToolRequest>),
     Function {
         id: FunctionId,
         arguments: Value,
@@ -140,7 +145,7 @@ pub struct CallRequest {
 impl CallRequest {
     pub fn into_run(self, id: ToolId) -> RunRequest {
         let Self { arguments, agent_id: agent, sandbox_id: session, files, limits } = self;
-        let target = RunTarget::Tool { id, agent, arguments, test: false };
+        let target = RunTarget::Tool { id, agent, arguments, test: false, over_mcp: false };
         RunRequest { target, session, files, limits }
     }
 }
@@ -154,10 +159,78 @@ pub struct TestRequest {
 }
 
 impl TestRequest {
-    pub fn into_run(self, id: ToolId) -> RunRequest {
+    /// `agent` is the agent whose tool it is, if it is tested as that agent calls it.
+    pub fn into_run(self, id: ToolId, agent: Option<AgentId>) -> RunRequest {
         let Self { sandbox_id: session, limits } = self;
-        let target = RunTarget::Tool { id, agent: None, arguments: no_arguments(), test: true };
+        let arguments = no_arguments();
+        let target = RunTarget::Tool { id, agent, arguments, test: true, over_mcp: false };
         RunRequest { target, session, files: Vec::new(), limits }
+    }
+}
+
+/// The name of a tool that is tested before it has one.
+const UNSAVED_NAME: &str = "unsaved";
+const UNSAVED_DESCRIPTION: &str = "A tool that is being written";
+
+/// A tool that is being written, to run its `test()`. It has the fields of a tool; the name and the
+/// description may be absent.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnsavedTestRequest {
+    pub name: Option<String>,
+    pub description: Option<String>,
+    /// As for a new tool.
+    pub tool_type: Option<String>,
+    /// As for a new tool.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    pub configuration: Option<Map<String, Value>>,
+    /// As for a new tool.
+    pub environment: Option<String>,
+    /// Has no effect on a test.
+    pub approval_action: Option<ApprovalAction>,
+    pub extended_annotations: Option<bool>,
+    /// Files for the working directory, before the test runs.
+    #[serde(default, deserialize_with = "objects")]
+    pub files: Vec<FileInput>,
+    #[serde(default, deserialize_with = "object")]
+    pub limits: LimitsRequest,
+}
+
+impl UnsavedTestRequest {
+    /// The test of a Python file with a function `handle`.
+    pub fn from_python(tool: PythonToolQuery, source: Vec<u8>) -> Result<Self, RequestError> {
+        let name = tool.name.or_else(|| Some(UNSAVED_NAME.to_owned()));
+        let tool = ToolRequest::from_python(PythonToolQuery { name, ..tool }, source)?;
+        let ToolRequest { name, description, tool_type, kind, configuration, .. } = tool;
+        let ToolRequest { environment, approval_action, extended_annotations, .. } = tool;
+        Ok(Self {
+            name,
+            description,
+            tool_type,
+            kind,
+            configuration,
+            environment,
+            approval_action,
+            extended_annotations,
+            ..Self::default()
+        })
+    }
+
+    pub fn into_run(self) -> RunRequest {
+        let tool = ToolRequest {
+            name: Some(self.name.unwrap_or_else(|| UNSAVED_NAME.to_owned())),
+            description: Some(self.description.unwrap_or_else(|| UNSAVED_DESCRIPTION.to_owned())),
+            tool_type: self.tool_type,
+            kind: self.kind,
+            configuration: self.configuration,
+            environment: self.environment,
+            approval_action: self.approval_action,
+            extended_annotations: self.extended_annotations,
+            ..ToolRequest::default()
+        };
+        let target = RunTarget::UnsavedTest(Box::new(tool));
+        RunRequest { target, session: None, files: self.files, limits: self.limits }
     }
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::{
     AgentId, Error, ErrorCode, LimitsRequest, Principal, SandboxId, Session, SessionStatus,
-    WorkspaceId,
+    WorkKind, WorkspaceId,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -33,7 +33,8 @@ use uuid::Uuid;
 pub struct SessionRequest {
     /// The agent whose code will run in the session; absent for code of the caller.
     pub agent_id: Option<AgentId>,
-    /// Default: that of the agent's specification, or else `default`.
+    /// Default: that of the agent's specification, or else `cortex` with an agent and `default`
+    /// without one, unless the operator has chosen others.
     pub environment: Option<String>,
     /// Names of the integrations that its code may use. An agent has its own in its specification.
     pub integrations: Vec<String>,
@@ -103,6 +104,10 @@ impl Service {
         let of_agent = agent.as_ref().and_then(|agent| agent.section.environment.clone());
         request.environment = request.environment.or(of_agent);
         self.check_environment(request.environment.as_deref())?;
+        let environment = match &agent {
+            Some(_) => self.environment_for(WorkKind::CodeExecution, request.environment.take()),
+            None => self.environment_or_default(request.environment.take()),
+        };
         let caps = self.limit_caps(caller.workspace)?;
         request.limits.resolve(&caps)?;
         request.integrations = resolve_request_integrations(&mut request)?;
@@ -112,7 +117,7 @@ impl Service {
             id,
             generation: 1,
             started_by: Some(caller.principal.id),
-            environment: self.environment_or_default(request.environment.take()),
+            environment,
             limits: request.limits,
             caps: Some(caps),
             expiry: expiry(request.idle_seconds)?,

@@ -239,8 +239,13 @@ fn fill_path(path: &str, name: &str, value: &str) -> Result<String, CliError> {
             "--param {name}: {value:?} is not a valid path segment"
         )));
     }
-    let encoded = utf8_percent_encode(value, PATH_ENCODED).to_string();
+    let encoded = encode_path_segment(value);
     Ok(path.replace(&format!("{{{name}}}"), &encoded))
+}
+
+/// Returns a name in the form that it has in a path.
+pub(in crate::cli) fn encode_path_segment(name: &str) -> String {
+    utf8_percent_encode(name, PATH_ENCODED).to_string()
 }
 
 fn parse_headers(headers_given: &[(String, String)]) -> Result<HeaderMap, CliError> {

@@ -1,7 +1,9 @@
 //! Resolved configuration of `serve`: its options, and the defaults of those that are not set.
 
 use super::extra_packages::ExtraPackages;
-use super::options::{Args, HostAddress, ListenAddress, ServeOptions, WorkspaceLimit};
+use super::options::{
+    Args, HostAddress, KindEnvironment, ListenAddress, ServeOptions, WorkspaceLimit,
+};
 use crate::cli::engine_args::LocalDataArgs;
 use crate::cli::{CliError, model_args};
 use agent::ModelSettings;
@@ -12,7 +14,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
-use types::{Limit, LimitsRequest, OperatorCaps};
+use types::{Limit, LimitsRequest, OperatorCaps, WorkKind};
 
 /// Default of `--task-seconds`: a client that waits longer can poll instead.
 pub(in crate::cli) const TASK_SECONDS: u64 = 60;
@@ -120,6 +122,7 @@ fn service_config(
         secrets_key: secrets_key()?,
         audit_key: options.audit_key.take(),
         environment: options.environment.take().unwrap_or(defaults.environment.clone()),
+        environments: kind_environments(options.environment_for.take().unwrap_or_default()),
         document_bytes_max: mib_to_bytes(options.document_mib, defaults.document_bytes_max),
         output_bytes_max: mib_to_bytes(options.output_budget_mib, output_budget),
         workspace_limits: workspace_limits(options.workspace_limit.take().unwrap_or_default()),
@@ -155,6 +158,11 @@ fn limits(options: &ServeOptions) -> LimitsRequest {
         output_bytes: value(options.max_output_bytes),
         result_bytes: value(options.max_result_bytes),
     }
+}
+
+/// Returns the environment of each kind of work for which the operator has chosen one.
+fn kind_environments(options: Vec<KindEnvironment>) -> HashMap<WorkKind, String> {
+    options.into_iter().map(|KindEnvironment(kind, name)| (kind, name)).collect()
 }
 
 /// Returns the limits of each workspace that has its own.

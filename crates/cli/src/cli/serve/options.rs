@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use types::Limit;
+use types::{Limit, WorkKind};
 
 /// All options of the server; `None` means that the option is not set.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
@@ -69,6 +69,18 @@ pub(super) struct ServeOptions {
     /// Environment of sessions and executions that do not specify one [default: default]
     #[arg(long, value_name = "NAME", env = "BELLJAR_ENVIRONMENT", hide_env_values = true)]
     pub(super) environment: Option<String>,
+
+    /// Environment of one kind of work that does not specify one, as KIND=NAME; the kinds are
+    /// run_python_code, code_runner and code_execution. Repeatable [default: run_python_code=atlas,
+    /// code_runner=coderunner, code_execution=cortex]
+    #[arg(
+        long,
+        value_name = "KIND=NAME",
+        env = "BELLJAR_ENVIRONMENT_FOR",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    pub(super) environment_for: Option<Vec<KindEnvironment>>,
 
     /// Modules that code may import besides the standard library, such as `numpy,pandas` [default:
     /// all installed]
@@ -390,6 +402,34 @@ impl TryFrom<String> for HostAddress {
     }
 }
 
+/// The environment of one kind of work.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct KindEnvironment(pub(super) WorkKind, pub(super) String);
+
+impl FromStr for KindEnvironment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('=').filter(|(_, name)| !name.is_empty());
+        let (kind, name) =
+            parts.ok_or("must be KIND=NAME, such as run_python_code=bare".to_owned())?;
+        let known = WorkKind::from_name(kind).ok_or_else(|| {
+            let names = WorkKind::ALL.map(WorkKind::name).join(", ");
+            format!("unknown kind {kind}; use one of {names}")
+        })?;
+        Ok(Self(known, name.to_owned()))
+    }
+}
+
+impl TryFrom<String> for KindEnvironment {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
 /// The cap of one limit for one workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
@@ -445,6 +485,16 @@ mod tests {
                 listen(wrong).is_err_and(|error| error.contains("such as 127.0.0.1:7117")),
                 "{wrong}"
             );
+        }
+    }
+
+    #[test]
+    fn the_environment_of_a_kind_is_read_by_the_name_of_the_kind() {
+        let read = |text: &str| text.parse::<KindEnvironment>();
+        let atlas = KindEnvironment(WorkKind::RunPythonCode, "mine".to_owned());
+        assert_eq!(read("run_python_code=mine"), Ok(atlas));
+        for wrong in ["", "mine", "runPythonCode=mine", "code_runner=", "execution=mine"] {
+            assert!(read(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -89,7 +89,7 @@ fn call_locally(args: &Args) -> Result<ExitCode, CliError> {
         Ok(call) => call,
         Err(error) => return print_rejection(error, args.outcome.json),
     };
-    if let Some(error) = args.engine.missing_programs(&tool.requires_binaries)? {
+    if let Some(error) = args.engine.missing_programs(tool)? {
         return print_rejection(error, args.outcome.json);
     }
     for (key, is_set) in
@@ -100,7 +100,7 @@ fn call_locally(args: &Args) -> Result<ExitCode, CliError> {
             eprintln!("belljar: warning: {key} is ignored: {why}");
         }
     }
-    let command = command(args, call)?;
+    let command = command(args, args.engine.tool_environment(tool), call)?;
     one_shot::run_local(command, &args.engine, &args.outcome, StdoutUse::Value)
 }
 
@@ -113,12 +113,16 @@ fn print_rejection(error: Error, json: bool) -> Result<ExitCode, CliError> {
     Err(error.into())
 }
 
-fn command(args: &Args, call: contract::ValidatedCall) -> Result<Command, CliError> {
+fn command(
+    args: &Args,
+    environment: &str,
+    call: contract::ValidatedCall,
+) -> Result<Command, CliError> {
     Ok(Command {
         files: args.request.files()?,
         limits: args.request.limits()?,
         collect_files: args.outcome.file_collection(),
-        ..Command::new(args.engine.environment(), EntryPoint::Call(Box::new(call)))
+        ..Command::new(environment, EntryPoint::Call(Box::new(call)))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::file::ToolFile;
 use super::{AnnotationArgs, EXIT_INVALID, diagnostic};
-use crate::cli::engine_args::{DEFAULT_ENVIRONMENT, LocalDataArgs};
+use crate::cli::engine_args::{LocalDataArgs, tool_environment};
 use crate::cli::one_shot::print_record;
 use crate::cli::{CliError, terminal};
 use contract::{CodeTool, schema_fields};
@@ -16,9 +16,10 @@ pub(super) struct Args {
     #[command(flatten)]
     strictness: AnnotationArgs,
 
-    /// Environment that the tool will run in; missing imports and programs are reported
-    #[arg(long = "env", value_name = "NAME", default_value = DEFAULT_ENVIRONMENT)]
-    environment: String,
+    /// Environment that the tool will run in; missing imports and programs are reported [default:
+    /// atlas for a function `handle`, coderunner for a function `run`]
+    #[arg(long = "env", value_name = "NAME")]
+    environment: Option<String>,
 
     #[command(flatten)]
     paths: LocalDataArgs,
@@ -46,7 +47,7 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     let mut file = ToolFile::read(&args.file, args.strictness.mode())?;
     if let Some(tool) = file.check.result.as_ref().ok().filter(|tool| has_requirements(tool)) {
-        let missing = environment_contents(args)?.check_tool(tool);
+        let missing = environment_contents(args, tool)?.check_tool(tool);
         file.check.warnings.extend(missing);
     }
     print_report(&file, args.json)?;
@@ -58,8 +59,9 @@ fn has_requirements(tool: &CodeTool) -> bool {
     !tool.source.imports().is_empty() || !tool.requires_binaries.is_empty()
 }
 
-fn environment_contents(args: &Args) -> Result<EnvironmentContents, CliError> {
-    args.paths.contents(&args.environment, args.imports.as_deref())
+fn environment_contents(args: &Args, tool: &CodeTool) -> Result<EnvironmentContents, CliError> {
+    let environment = tool_environment(args.environment.as_deref(), tool);
+    args.paths.contents(environment, args.imports.as_deref())
 }
 
 /// Prints the contract to standard output, or the errors to standard error; with --json, both as

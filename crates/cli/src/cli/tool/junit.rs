@@ -1,6 +1,7 @@
 //! Test outcomes as JUnit XML, which every CI reads.
 
-use super::test::{TestOutcome, TestReport, error_text};
+use super::test::{TestReport, error_text};
+use types::TestOutcome;
 
 pub(super) fn render(reports: &[TestReport]) -> String {
     let failures = reports.iter().filter(|report| report.outcome != TestOutcome::Passed).count();

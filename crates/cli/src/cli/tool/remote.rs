@@ -37,11 +37,13 @@ pub(super) struct AddToolArgs {
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
 
-    /// Environment that the tool runs in [default: that of the JSON file, or that of the server]
+    /// Environment that the tool runs in [default: that of the JSON file, or the server's for tools
+    /// of this kind]
     #[arg(long = "env", value_name = "NAME")]
     environment: Option<String>,
 
-    /// Approval action for calls: allow, deny or review
+    /// Approval action for calls: allow, confirm, review or deny [default: confirm for a function
+    /// `handle`, otherwise allow]
     #[arg(long, value_name = "ACTION", value_parser = agent::parse_action)]
     approval: Option<ApprovalAction>,
 

@@ -1,30 +1,39 @@
-//! `belljar tool test`: runs `test()` of each tool, with output for people and for CI.
+//! `belljar tool test`: runs `test()` of each tool, here or on a server, with output for people and
+//! for CI.
 
 use super::file::ToolFile;
-use super::{AnnotationArgs, EXIT_INVALID, diagnostic, junit};
+use super::{AnnotationArgs, EXIT_INVALID, diagnostic, junit, remote_test};
 use crate::cli::engine_args::{self, EngineArgs};
 use crate::cli::one_shot::print_record;
+use crate::cli::remote::ServerArgs;
 use crate::cli::request_args::RequestArgs;
-use crate::cli::{CliError, local_engine, terminal};
+use crate::cli::{CliError, progress, terminal};
 use contract::Diagnostic;
-use engine::{Command, EntryPoint, InputFile};
+use engine::{Command, Engine, EntryPoint, InputFile};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use types::{Error, ErrorCode, Execution, ExecutionStatus, OutputChunk, Warning};
+use types::{Error, ErrorCode, Execution, OutputChunk, TestOutcome, Warning};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    engine: EngineArgs,
+    pub(super) engine: EngineArgs,
 
     #[command(flatten)]
-    strictness: AnnotationArgs,
+    pub(super) server: ServerArgs,
 
     #[command(flatten)]
-    request: RequestArgs,
+    pub(super) strictness: AnnotationArgs,
+
+    #[command(flatten)]
+    pub(super) request: RequestArgs,
+
+    /// Test tools of this agent, as it calls them (requires --server and MODIFY on the agent)
+    #[arg(long, value_name = "AGENT")]
+    pub(super) agent: Option<String>,
 
     /// Print one JSON object with all results
     #[arg(long)]
@@ -34,9 +43,19 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
 
-    /// Python file with a function `handle`, or JSON file of a tool
-    #[arg(value_name = "FILE.py | FILE.json", required = true)]
-    tools: Vec<PathBuf>,
+    /// Python file with a function `handle`, JSON file of a tool, or name of a tool on the server
+    #[arg(value_name = "FILE.py | FILE.json | NAME", required = true)]
+    pub(super) tools: Vec<PathBuf>,
+}
+
+impl Args {
+    /// Prints the report of one test, unless all are printed as one JSON object at the end.
+    pub(super) fn print(&self, report: &TestReport) -> Result<(), CliError> {
+        if self.json {
+            return Ok(());
+        }
+        print_record(&terminal::for_stdout(report_text(report).trim_end()))
+    }
 }
 
 /// The result of one test.
@@ -44,6 +63,9 @@ pub(super) struct Args {
 pub(super) struct TestReport {
     pub(super) file: String,
     pub(super) outcome: TestOutcome,
+    /// The environment that it ran in; empty if it did not run.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    environment: String,
     pub(super) duration_ms: u64,
     /// Return value of the test.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,34 +83,11 @@ pub(super) struct TestReport {
     pub(super) diagnostics: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum TestOutcome {
-    Passed,
-    Failed,
-    TimedOut,
-}
-
-impl TestOutcome {
-    fn from_status(status: ExecutionStatus) -> Self {
-        match status {
-            ExecutionStatus::Succeeded => Self::Passed,
-            ExecutionStatus::TimedOut => Self::TimedOut,
-            ExecutionStatus::WaitingApproval
-            | ExecutionStatus::Queued
-            | ExecutionStatus::Running
-            | ExecutionStatus::Failed
-            | ExecutionStatus::Denied
-            | ExecutionStatus::Cancelled => Self::Failed,
-        }
-    }
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Failed => "failed",
-            Self::TimedOut => "timed out",
-        }
+fn label(outcome: TestOutcome) -> &'static str {
+    match outcome {
+        TestOutcome::Passed => "passed",
+        TestOutcome::Failed => "failed",
+        TestOutcome::TimedOut => "timed out",
     }
 }
 
@@ -103,7 +102,14 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     // Report errors of the command itself before the first test.
     let files = args.request.files()?;
     args.request.limits()?;
-    let reports = engine_args::build_runtime()?.block_on(run(&args, &files))?;
+    if args.agent.is_some() && !args.server.is_named() {
+        return Err(CliError::usage("--agent requires a server: set --server or BELLJAR_URL"));
+    }
+    let runtime = engine_args::build_runtime()?;
+    let reports = match args.server.is_named() {
+        true => runtime.block_on(remote_test::run(&args))?,
+        false => runtime.block_on(run(&args, &files))?,
+    };
     let passed = reports.iter().filter(|report| report.outcome == TestOutcome::Passed).count();
     let failed = reports.len() - passed;
     if let Some(path) = &args.junit {
@@ -121,21 +127,21 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 }
 
 async fn run(args: &Args, files: &[InputFile]) -> Result<Vec<TestReport>, CliError> {
-    // Shared by all tests: a failed build is not the failure of a test.
-    let (engine, _) =
-        local_engine::start(args.engine.single_config()?, args.engine.environment()).await?;
+    let engine = Engine::start(args.engine.single_config()?);
     let mut reports = Vec::new();
     for path in &args.tools {
         let report = match command(args, path, files) {
-            Ok(command) => match engine.run(command, &mut |_| {}).await {
-                Ok(finished) => TestReport::from_execution(path, finished.execution),
-                Err(error) => TestReport::from_error(path, error),
-            },
+            Ok(command) => {
+                // A failed build is not the failure of a test.
+                engine.prepare(&command.environment, progress::progress_printer()).await?;
+                match engine.run(command, &mut |_| {}).await {
+                    Ok(finished) => TestReport::from_execution(path, finished.execution),
+                    Err(error) => TestReport::from_error(path, error),
+                }
+            }
             Err(report) => *report,
         };
-        if !args.json {
-            print_record(&terminal::for_stdout(report_text(&report).trim_end()))?;
-        }
+        args.print(&report)?;
         reports.push(report);
     }
     Ok(reports)
@@ -153,21 +159,22 @@ fn command(args: &Args, path: &Path, files: &[InputFile]) -> Result<Command, Box
         Err(problems) => return Err(Box::new(TestReport::from_diagnostics(&file, problems))),
     };
     let rejected = |error: Error| Box::new(TestReport::from_error(path, error));
-    let missing = args.engine.missing_programs(&tool.requires_binaries).map_err(unusable)?;
+    let missing = args.engine.missing_programs(tool).map_err(unusable)?;
     missing.map_or(Ok(()), |error| Err(rejected(error)))?;
     let call = tool.test_call().map_err(rejected)?;
     Ok(Command {
         files: files.to_vec(),
         limits: args.request.limits().map_err(unusable)?,
-        ..Command::new(args.engine.environment(), EntryPoint::Call(Box::new(call)))
+        ..Command::new(args.engine.tool_environment(tool), EntryPoint::Call(Box::new(call)))
     })
 }
 
 impl TestReport {
-    fn from_execution(path: &Path, execution: Execution) -> Self {
+    pub(super) fn from_execution(path: &Path, execution: Execution) -> Self {
         Self {
             file: path.display().to_string(),
             outcome: TestOutcome::from_status(execution.status),
+            environment: execution.environment,
             duration_ms: execution.usage.wall_ms,
             value: execution.value,
             output: execution.output,
@@ -183,6 +190,12 @@ impl TestReport {
         Self { error: Some(error), ..Self::new_failed(path) }
     }
 
+    /// The report of a test that the server refused.
+    pub(super) fn from_refusal(path: &Path, refused: &CliError) -> Self {
+        let error = Error::new(ErrorCode::ToolUnavailable, refused.message.clone());
+        Self { diagnostics: refused.details.join("\n"), ..Self::from_error(path, error) }
+    }
+
     fn from_diagnostics(file: &ToolFile, problems: &[Diagnostic]) -> Self {
         Self {
             errors: problems.to_vec(),
@@ -195,6 +208,7 @@ impl TestReport {
         Self {
             file: path.display().to_string(),
             outcome: TestOutcome::Failed,
+            environment: String::new(),
             duration_ms: 0,
             value: None,
             output: Vec::new(),
@@ -208,7 +222,7 @@ impl TestReport {
 
 fn report_text(report: &TestReport) -> String {
     let TestReport { file, outcome, duration_ms, .. } = report;
-    let mut text = format!("{file}: {} in {duration_ms} ms\n", outcome.label());
+    let mut text = format!("{file}: {} in {duration_ms} ms\n", label(*outcome));
     let printed: String = report.output.iter().map(|piece| piece.text.as_str()).collect();
     indent(&mut text, &printed);
     if let Some(value) = report.value.as_ref().filter(|value| !value.is_null()) {

@@ -2,12 +2,14 @@
 
 use super::specification_pointer;
 use crate::error::{RequestError, invalid_field};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::path::{Component, Path};
-use types::{VolumeAccess, VolumeGrant};
+use types::{ApprovalAction, VolumeAccess, VolumeGrant};
 
-pub(super) const CODE_EXECUTION: &str = "code_execution";
+pub(crate) const CODE_EXECUTION: &str = "code_execution";
 const ENVIRONMENT: &str = "environment";
+const APPROVAL_ACTION: &str = "approval_action";
 const INTEGRATIONS: &str = "external_access_integrations";
 const REPOSITORIES: &str = "artifact_repositories";
 const VOLUMES: &str = "volumes";
@@ -26,6 +28,8 @@ const PATH_PARTS_MAX: usize = 8;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CodeExecutionSection {
     pub(crate) environment: Option<String>,
+    /// Whether a person is asked before code runs.
+    pub(crate) approval_action: ApprovalAction,
     /// Whether code may install packages, if the principal that it runs as has INSTALL.
     pub(crate) installs: bool,
     pub(crate) volumes: Vec<VolumeGrant>,
@@ -50,6 +54,7 @@ impl CodeExecutionSection {
         for (key, value) in keys {
             let path = format!("{path}/{key}");
             match key.as_str() {
+                APPROVAL_ACTION => section.approval_action = approval_action(&path, value)?,
                 ENVIRONMENT => section.environment = Some(text(&path, value)?.to_owned()),
                 REPOSITORIES => section.installs = repositories(&path, value, warnings)?,
                 VOLUMES => section.volumes = volumes(&path, value)?,
@@ -61,6 +66,12 @@ impl CodeExecutionSection {
         }
         Ok(Some(section))
     }
+}
+
+/// Reads an approval action of a specification.
+pub(super) fn approval_action(path: &str, value: &Value) -> Result<ApprovalAction, RequestError> {
+    ApprovalAction::deserialize(value)
+        .map_err(|_| invalid_field(path, "must be allow, confirm, review or deny"))
 }
 
 fn text<'a>(path: &str, value: &'a Value) -> Result<&'a str, RequestError> {

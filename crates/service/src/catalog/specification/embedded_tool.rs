@@ -1,7 +1,7 @@
 //! A Run Python code tool whose code is part of the specification.
 
+use super::code_execution::approval_action;
 use crate::error::{RequestError, invalid_field};
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use types::ApprovalAction;
@@ -18,9 +18,9 @@ pub(crate) struct EmbeddedTool {
     pub(crate) contract: Arc<contract::CodeTool>,
     /// The original text of the author.
     pub(crate) definition: Map<String, Value>,
-    /// Its environment; default: the environment `default`.
+    /// Default: that of its kind.
     pub(crate) environment: Option<String>,
-    /// Default `review`: calls need an approval.
+    /// Default `confirm`: calls need a confirmation.
     pub(crate) approval_action: ApprovalAction,
 }
 
@@ -42,10 +42,8 @@ impl EmbeddedTool {
             .filter_map(|key| Some(((*key).to_owned(), entry.get(*key)?.clone())))
             .collect();
         let approval_action = match entry.get("approval_action") {
-            None | Some(Value::Null) => ApprovalAction::Review,
-            Some(action) => ApprovalAction::deserialize(action).map_err(|_| {
-                invalid_field(&format!("{path}/approval_action"), "must be allow, deny or review")
-            })?,
+            None | Some(Value::Null) => ApprovalAction::Confirm,
+            Some(action) => approval_action(&format!("{path}/approval_action"), action)?,
         };
         let environment = match entry.get("environment") {
             None | Some(Value::Null) => None,

@@ -23,8 +23,8 @@ use policy::{
 use serde::Deserialize;
 use std::sync::Arc;
 use types::{
-    Approval, ApprovalId, ApprovalScope, ApprovalState, Error, ErrorCode, KeyId, PrincipalKind,
-    Privilege, WorkspaceId,
+    AgentId, Approval, ApprovalAction, ApprovalId, ApprovalScope, ApprovalState, Error, ErrorCode,
+    KeyId, Permission, PrincipalKind, Privilege, WorkspaceId,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -92,7 +92,8 @@ impl Service {
         // needs the right to decide.
         let own_code =
             approval.tool_id == CallTarget::python_id() && approval.run_as == caller.id();
-        Ok(own_code || self.may_decide(caller, approval)?)
+        let confirms = own_code || self.is_confirmation(caller.workspace, approval)?;
+        Ok(confirms || self.may_decide(caller, approval)?)
     }
 
     /// The token that a client gets with an approval that it shows to its user, and sends back with
@@ -191,10 +192,29 @@ impl Service {
             return Ok(true);
         }
         let Some(agent) = approval.agent_id else { return Ok(false) };
+        if approval.tool_id == CallTarget::python_id() {
+            return self.may_confirm_code(caller, agent).await;
+        }
+        if self.is_confirmation(caller.workspace, approval)? {
+            return Ok(true);
+        }
         let Some(agent) = self.db.read(|rows| rows.agent(caller.workspace, agent))? else {
             return Ok(false);
         };
         Ok(self.embedded_tool(caller.workspace, &agent, approval.tool_id).await?.is_some())
+    }
+
+    /// Whether callers of the agent confirm its code: the agent says so, and the workspace does not
+    /// require an approval.
+    async fn may_confirm_code(
+        &self,
+        caller: &Caller,
+        agent: AgentId,
+    ) -> Result<bool, RequestError> {
+        let workspace = caller.workspace;
+        let authorized = self.authorize_agent(workspace, &caller.principal, agent).await?;
+        let permission = self.db.read(|rows| rows.code_permission(workspace))?;
+        Ok(permission == Permission::Allow && authorized.code_action() == ApprovalAction::Confirm)
     }
 
     #[boxed::future]

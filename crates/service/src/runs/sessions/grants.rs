@@ -3,7 +3,7 @@
 //! changed.
 
 use crate::catalog::agents;
-use crate::catalog::specification::CodeExecutionSection;
+use crate::catalog::specification::{CODE_EXECUTION, CodeExecutionSection};
 use crate::error::{RequestError, missing_privilege, not_found};
 use crate::identity::caller::Caller;
 use crate::network::IntegrationSource;
@@ -13,7 +13,8 @@ use engine::SandboxGrants;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use types::{
-    Agent, AgentId, Error, ErrorCode, ObjectRef, Principal, Privilege, Session, WorkspaceId,
+    Agent, AgentId, ApprovalAction, Error, ErrorCode, ObjectRef, Principal, Privilege, Session,
+    WorkspaceId,
 };
 
 /// An agent that the caller may have run code.
@@ -24,6 +25,14 @@ pub(crate) struct AuthorizedAgent {
     pub(crate) section: CodeExecutionSection,
     /// The principal whose rights its code has.
     pub(crate) run_as: Principal,
+}
+
+impl AuthorizedAgent {
+    /// The approval action for its code.
+    pub(crate) fn code_action(&self) -> ApprovalAction {
+        let set_apart = self.agent.approval_actions.get(CODE_EXECUTION).copied();
+        set_apart.unwrap_or(self.section.approval_action)
+    }
 }
 
 impl Service {
