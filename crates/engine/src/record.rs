@@ -46,7 +46,11 @@ pub(crate) fn initial_record(
         code: command.entry.code().to_owned(),
         arguments,
         files_in: command.files.iter().map(|file| file.name.clone()).collect(),
-        warnings: missing_layers.into_iter().chain(unisolated_warning(command)).collect(),
+        warnings: missing_layers
+            .into_iter()
+            .chain(command.warnings.iter().cloned())
+            .chain(unisolated_warning(command))
+            .collect(),
         ..record
     }
 }

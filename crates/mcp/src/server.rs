@@ -186,7 +186,7 @@ impl McpServer {
     ) -> CallToolResponse {
         match outcome {
             WaitOutcome::Ended(Ok(record)) => {
-                let mut result = format.render(&record);
+                let mut result = format.render(&record, &self.service.file_urls(caller));
                 if format.has_visuals() {
                     result
                         .content
@@ -435,7 +435,8 @@ impl ServerHandler for McpServer {
         context: Context,
     ) -> Result<GetTaskResult, ErrorData> {
         let record = self.find_task(&request.task_id, &context).await?;
-        Ok(GetTaskResult::new(task::detailed_task(&record.execution)))
+        let urls = self.service.file_urls(&*self.caller(&context)?);
+        Ok(GetTaskResult::new(task::detailed_task(&record.execution, &urls)))
     }
 
     /// No task of Belljar requests input, so every answer is ignored.

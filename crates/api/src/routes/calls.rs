@@ -53,6 +53,7 @@ async fn call(
             .run(&caller, request.into_run(id), submit_options(&caller, claim, mode))
             .await?,
         mode,
+        app.service.file_urls(&caller),
     )
     .await
 }
@@ -86,6 +87,7 @@ async fn test(
             .run(&caller, request.into_run(id), submit_options(&caller, claim, mode))
             .await?,
         mode,
+        app.service.file_urls(&caller),
     )
     .await
 }

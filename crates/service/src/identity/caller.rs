@@ -151,6 +151,17 @@ impl Caller {
         Some(Self { workspace, principal, credential: CallerCredential::Key(key) })
     }
 
+    /// The caller that access tokens of a principal authenticate, until this time. A role is no
+    /// caller.
+    pub(crate) fn of_tokens(
+        workspace: WorkspaceId,
+        principal: Principal,
+        until: DateTime<Utc>,
+    ) -> Option<Self> {
+        let credential = CallerCredential::Token { until };
+        (principal.kind != PrincipalKind::Role).then_some(Self { workspace, principal, credential })
+    }
+
     pub fn id(&self) -> PrincipalId {
         self.principal.id
     }
@@ -201,11 +212,17 @@ impl Service {
         let Ok([principal]) = <[Principal; 1]>::try_from(principals) else {
             return Err(unknown().into());
         };
-        // A role is no caller; its members are.
-        if principal.kind == PrincipalKind::Role {
-            return Err(unknown().into());
-        }
-        Ok(Caller { workspace, principal, credential: CallerCredential::Token { until } })
+        // Its members are callers, and a role is none.
+        Ok(Caller::of_tokens(workspace, principal, until).ok_or_else(unknown)?)
+    }
+
+    /// The caller that a key authenticates, if the key is valid now.
+    pub(crate) fn caller_with_key(
+        &self,
+        key: KeyId,
+    ) -> Result<Option<Caller>, RequestError> {
+        let found = self.db.read(|rows| rows.find_key(key))?;
+        Ok(found.and_then(|found| Caller::from_key_row(found, self.now())))
     }
 
     /// The current state of the caller if the key or token is still valid, for responses that last
