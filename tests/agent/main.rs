@@ -21,6 +21,7 @@ mod crashes;
 mod examples;
 mod files;
 mod forms;
+mod identity;
 mod notebook;
 mod numeric_grounding;
 mod permissions;

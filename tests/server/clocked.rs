@@ -9,7 +9,7 @@ use api::{AllowedHosts, AppState, RequestLimits};
 use engine::Clock;
 use mcp::{McpOptions, McpServer};
 use serde_json::{Value, json};
-use service::{Config, Service, StartedService};
+use service::{Config, FileUrlConfig, Service, StartedService};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -19,26 +19,28 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-struct ClockedServer {
-    clock: Clock,
-    owner: Api,
+pub(crate) struct ClockedServer {
+    pub(crate) clock: Clock,
+    pub(crate) owner: Api,
     service: Arc<Service>,
     _records: TempDir,
 }
 
 impl ClockedServer {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         build_bare();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let base = format!("http://{address}").parse().unwrap();
         let (records, clock) = (tempfile::tempdir().unwrap(), Clock::manual());
         let config = Config {
             environment: "bare".to_owned(),
             clock: clock.clone(),
+            file_urls: FileUrlConfig { base: Some(base), ..FileUrlConfig::default() },
             ..Config::new(records.path().into())
         };
         let StartedService { service, owner_key } =
             Service::start(config, harness::config()).await.unwrap();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let models = Models::new(ModelSettings::default()).unwrap();
         let agents = Agents::new(Arc::clone(&service), models, None);
         let limits = RequestLimits { rate_per_second: 1_000, concurrency: 100, mcp_sessions: 1 };
@@ -55,7 +57,7 @@ impl ClockedServer {
         Api::new(&self.owner.address, key["secret"].as_str().unwrap())
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.service.stop(Duration::ZERO).await;
     }
 }

@@ -83,8 +83,17 @@ mod tests {
             assert_eq!(requested(range, 10), expected, "{range}");
         }
         for ignored in [
-            "", "bytes", "bytes=", "bytes=-", "bytes=4-2", "bytes=a-b", "bytes=+1-2", "bytes=--1",
-            "bytes=0-1,3-4", "lines=0-1", "bytes=0-99999999999999999999",
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=-",
+            "bytes=4-2",
+            "bytes=a-b",
+            "bytes=+1-2",
+            "bytes=--1",
+            "bytes=0-1,3-4",
+            "lines=0-1",
+            "bytes=0-99999999999999999999",
         ] {
             assert_eq!(requested(ignored, 10), ByteRange::Whole, "{ignored}");
         }

@@ -264,7 +264,10 @@ mod tests {
         ] {
             let headers = file_headers(name, 1);
             let disposition = headers[CONTENT_DISPOSITION].to_str().unwrap();
-            assert_eq!((headers[CONTENT_TYPE].to_str().unwrap(), shown), (mime, is_inline(disposition)));
+            assert_eq!(
+                (headers[CONTENT_TYPE].to_str().unwrap(), shown),
+                (mime, is_inline(disposition))
+            );
             assert!(headers[CONTENT_SECURITY_POLICY].to_str().unwrap().starts_with("sandbox; "));
         }
     }

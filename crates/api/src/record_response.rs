@@ -9,7 +9,9 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use serde_json::Value;
-use service::{EventLog, ExecutionJson, ExecutionRecord, FileUrlSigner, Page, ResponseBudget, StoredExecution};
+use service::{
+    EventLog, ExecutionJson, ExecutionRecord, FileUrlSigner, Page, ResponseBudget, StoredExecution,
+};
 use std::io;
 use tokio::task::spawn_blocking;
 use types::{Event, Execution, Transcript};

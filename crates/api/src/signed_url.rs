@@ -16,10 +16,7 @@ pub(crate) struct SignedFile(pub(crate) FileRef);
 
 /// The caller of a signed URL; `None` for a request that must have a key or a token. A request with
 /// an `Authorization` header is one of these, whatever its URL says.
-pub(crate) fn identify(
-    app: &AppState,
-    request: &mut Request,
-) -> Result<Option<Caller>, Problem> {
+pub(crate) fn identify(app: &AppState, request: &mut Request) -> Result<Option<Caller>, Problem> {
     let route = request.extensions().get::<MatchedPath>();
     let is_file = route.is_some_and(|route| ROUTES.contains(&route.as_str()));
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);

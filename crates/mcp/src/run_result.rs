@@ -177,11 +177,7 @@ impl ResultFormat {
 }
 
 /// The result of an execution, with links to its files and, if requested, its images.
-fn python_tool_result(
-    record: &Execution,
-    visuals: bool,
-    urls: &FileUrlSigner,
-) -> CallToolResult {
+fn python_tool_result(record: &Execution, visuals: bool, urls: &FileUrlSigner) -> CallToolResult {
     let mut result = PythonResult::from_execution(record).into_result();
     result.content.extend(file_links(record, urls));
     if visuals {

@@ -125,8 +125,7 @@ impl Service {
             let (files, directory) = (quarantined.files, quarantined.directory.display());
             tracing::warn!(files, %directory, "files without a record were moved aside");
         }
-        let approval_key =
-            mac_keys::approval_key(&config.data).map_err(StartError::ApprovalKey)?;
+        let approval_key = mac_keys::approval_key(&config.data).map_err(StartError::ApprovalKey)?;
         let file_url_key = mac_keys::file_url_key(&config.data).map_err(StartError::FileUrlKey)?;
         let in_use = db.read(|rows| rows.sealing_keys())?;
         let vault = Vault::open_with(config.secrets_key.clone(), &config.data, &in_use)?;

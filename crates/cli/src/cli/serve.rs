@@ -66,7 +66,8 @@ async fn serve(config: ServeConfig) -> Result<ExitCode, CliError> {
     let address = listener.local_addr().map_err(|error| CliError::internal(error.to_string()))?;
     let oauth = config.oauth.as_ref();
     let public_url = config.public_url.as_ref();
-    let issuer = oauth.map(|it| it.issuer(address, public_url, &config.public_hosts)).transpose()?;
+    let issuer =
+        oauth.map(|it| it.issuer(address, public_url, &config.public_hosts)).transpose()?;
     let resource = issuer.as_ref().map(api::ProtectedResource::new);
     let file_urls = file_url_config(address, public_url, config.file_url_lifetime);
     let service_config = service::Config { issuer, file_urls, ..config.service };

@@ -13,9 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, SecondsFormat};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use policy::{
-    FileUrlCredential, FileUrlGrant, FileUrlKey, MacTag, mac_for_file_url, macs_equal,
-};
+use policy::{FileUrlCredential, FileUrlGrant, FileUrlKey, MacTag, mac_for_file_url, macs_equal};
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -401,7 +399,10 @@ mod tests {
         let (url, id) = (signer().url(&FileRef::Document(FileId::new(Uuid::nil()))), 7);
         let query = url.split_once('?').unwrap().1.to_owned();
         let read = SignedQuery::parse(&query).unwrap();
-        assert_eq!((read.expires, read.key), (1_800_000_000, Some(KeyId::new(Uuid::from_u128(id)))));
+        assert_eq!(
+            (read.expires, read.key),
+            (1_800_000_000, Some(KeyId::new(Uuid::from_u128(id))))
+        );
         for wrong in [
             String::new(),
             format!("{query}&expires=1"),

@@ -176,9 +176,7 @@ impl FileInput {
 
 /// Renames inputs with equal names, such as to `a.csv` and `a-1.csv`, and returns a warning for each
 /// that has another name than it was given.
-pub(crate) fn make_names_unique<'a>(
-    names: impl Iterator<Item = &'a mut String>,
-) -> Vec<Warning> {
+pub(crate) fn make_names_unique<'a>(names: impl Iterator<Item = &'a mut String>) -> Vec<Warning> {
     let (mut used, mut warnings) = (BTreeSet::new(), Vec::new());
     for (index, name) in names.enumerate() {
         let original = name.clone();

@@ -217,10 +217,7 @@ impl Service {
     }
 
     /// The caller that a key authenticates, if the key is valid now.
-    pub(crate) fn caller_with_key(
-        &self,
-        key: KeyId,
-    ) -> Result<Option<Caller>, RequestError> {
+    pub(crate) fn caller_with_key(&self, key: KeyId) -> Result<Option<Caller>, RequestError> {
         let found = self.db.read(|rows| rows.find_key(key))?;
         Ok(found.and_then(|found| Caller::from_key_row(found, self.now())))
     }

@@ -1,8 +1,8 @@
 //! Resolved configuration of `serve`: its options, and the defaults of those that are not set.
 
 use super::extra_packages::ExtraPackages;
-use super::public_url::PublicUrl;
 use super::options::{Args, HostAddress, ListenAddress, ServeOptions, WorkspaceLimit};
+use super::public_url::PublicUrl;
 use crate::cli::engine_args::LocalDataArgs;
 use crate::cli::{CliError, model_args};
 use agent::ModelSettings;
@@ -285,8 +285,9 @@ mod tests {
             let issuer = oauth.issuer(listen.parse().unwrap(), url.as_ref(), &hosts);
             issuer.map(|it| it.audience().to_owned())
         };
-        let audience =
-            |given: Option<&str>, listen: &str, hosts: &[&str]| audience_at(given, listen, None, hosts);
+        let audience = |given: Option<&str>, listen: &str, hosts: &[&str]| {
+            audience_at(given, listen, None, hosts)
+        };
         let public = audience_at(None, "0.0.0.0:80", Some("https://c.example/"), &["a.example"]);
         assert_eq!(public.unwrap(), "https://c.example/mcp");
         let here = "127.0.0.1:7117";

@@ -105,8 +105,14 @@ mod tests {
         assert_eq!(host("https://A.example/"), Ok("a.example".to_owned()));
         assert_eq!(host("http://a.example:8080/x"), Ok("a.example:8080".to_owned()));
         for wrong in [
-            "a.example", "ftp://a.example", "", "https://", "https://me:x@a.example",
-            "https://a.example/?x=1", "https://a.example/#x", "file:///etc",
+            "a.example",
+            "ftp://a.example",
+            "",
+            "https://",
+            "https://me:x@a.example",
+            "https://a.example/?x=1",
+            "https://a.example/#x",
+            "file:///etc",
         ] {
             assert!(host(wrong).is_err(), "{wrong}");
         }

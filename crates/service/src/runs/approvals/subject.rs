@@ -152,11 +152,8 @@ impl Service {
             return Ok(false);
         }
         let access = self.run_access(workspace, &caller.principal, run).await?;
-        let inputs = StoredInputs {
-            files: Vec::new(),
-            working_directory: None,
-            warnings: Vec::new(),
-        };
+        let inputs =
+            StoredInputs { files: Vec::new(), working_directory: None, warnings: Vec::new() };
         let subject = ApprovalSubject::new(run.clone(), inputs, None, access);
         let bound = subject.bound_call(workspace, requester);
         Ok(remembered.iter().any(|one| {
