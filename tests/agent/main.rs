@@ -22,6 +22,7 @@ mod crashes;
 mod examples;
 mod files;
 mod forms;
+mod identity;
 mod notebook;
 mod numeric_grounding;
 mod permissions;

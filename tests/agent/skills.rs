@@ -1,5 +1,6 @@
 //! Skills: the model gets their names first, their text when it loads one, and runs scripts in the same session.
 
+use crate::harness::browser;
 use crate::scripted_server::{
     RUNS_CODE, Scene, agent_code, call, chat, offered, say, say_to, text,
 };
@@ -55,16 +56,47 @@ async fn monthly_totals_are_computed_and_drawn_by_the_script_of_a_skill() {
     assert_eq!(status, 200);
     let data = page.split(r#"id="data">"#).nth(1).unwrap().split("</script>").next().unwrap();
     let series = json!([{"name": "total", "values": [17, 5]}]);
-    let expected = json!({"labels": ["Jan", "Feb"], "series": series});
+    let expected = json!({"type": "bar", "labels": ["Jan", "Feb"], "series": series});
     assert_eq!(serde_json::from_str::<Value>(data).unwrap(), expected);
-    for drawn in
-        ["<h1>Sales by month</h1>", "<canvas id=\"chart\"", "const type = \"bar\";", "new Chart("]
-    {
-        assert!(page.contains(drawn), "{drawn}: {page}");
-    }
+    let file = tempfile::Builder::new().suffix(".html").tempfile().unwrap();
+    std::fs::write(file.path(), &page).unwrap();
+    let picture = browser::picture_of(file.path());
+    let bars = picture.bars("4c78a8");
+    let [january, february] = bars[..] else { panic!("{bars:?}") };
+    assert!(february.height.abs_diff(january.height * 5 / 17) <= 2, "{bars:?}");
     assert!(
         !names.iter().any(|name| text(name).contains("skills/")),
         "its own files are not what it made: {names:?}"
+    );
+}
+
+// proves P-084
+#[tokio::test(flavor = "multi_thread")]
+async fn a_greeting_stays_a_greeting_although_there_is_code_and_a_skill_for_charts() {
+    let scene = Scene::play(json!([say("Hello! How can I help?")])).await;
+    let both = format!("{RUNS_CODE}skills: [code-interpreter, dataviz]\n");
+    let agent = scene.agent(both).await;
+    let done = say_to(scene.owner(), &agent, "Hello!").await;
+    assert_eq!(
+        (&done["status"], &done["answer"]),
+        (&json!("succeeded"), &json!("Hello! How can I help?"))
+    );
+    for made in ["rounds", "artifacts", "generated_files", "actions"] {
+        assert_eq!(done[made], json!([]), "{made}: {done}");
+    }
+    // The model was asked once, was free to answer, and was told what needs no code.
+    let asked = scene.asked();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(offered(&asked[0]), ["code_execution", "load_skill", "run_skill_script"]);
+    assert!(matches!(&asked[0]["tool_choice"], Value::Null) || asked[0]["tool_choice"] == "auto");
+    for word in ["Never draw a number", "new Chart("] {
+        assert!(!scene.messages(0).contains(word), "no skill was loaded: {word}");
+    }
+    let executions = scene.owner().get("/v1/executions").await["items"].clone();
+    assert_eq!(
+        executions.as_array().unwrap().len(),
+        1,
+        "the run itself, and no code: {executions}"
     );
 }
 

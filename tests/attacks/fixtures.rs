@@ -6,7 +6,7 @@ use engine::{Config, Engine, Preload, RunnerSource};
 use environment::{Definition, Environments, INSIDE_INTERPRETER};
 use sandbox::{
     ExitCause, ExitReport, ProcessPolicy, RunnerFiles, RunnerRequest, Sandbox, SandboxSpec,
-    StopHandle, ValueRoom, ZygoteHost, ZygoteHostConfig,
+    StopHandle, ValueBudget, ZygoteHost, ZygoteHostConfig,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd};
@@ -209,7 +209,7 @@ async fn run(sandbox: &mut Sandbox, code: &str) -> (ExitReport, String) {
         }
     };
     let installs: sandbox::InstallCallback<'_> = &|_| Box::pin(std::future::pending());
-    let (stopper, room) = (StopHandle::default(), ValueRoom::default());
+    let (stopper, room) = (StopHandle::default(), ValueBudget::default());
     let ending = sandbox.run(&request, &Limits::DEFAULT, &stopper, hear, &room, installs).await;
     (ending, text)
 }

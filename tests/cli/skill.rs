@@ -1,6 +1,6 @@
 //! `belljar skill`, as its users run it.
 
-use crate::harness::{belljar, stderr, stdout};
+use crate::harness::{belljar, browser, stderr, stdout};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
@@ -118,9 +118,15 @@ fn show_prints_the_body_of_a_skill_that_ships_of_the_project_or_of_a_folder() {
 fn install_copies_a_skill_and_says_what_it_wrote() {
     let here = project(&[]);
     let installed = skill(&here, &["install", "dataviz"]);
-    let expected = "wrote .claude/skills/dataviz/SKILL.md\n\
-                    wrote .claude/skills/dataviz/assets/chart.html\n\
-                    wrote .claude/skills/dataviz/scripts/chart.py\n";
+    let assets = [
+        "assets/SHA256SUMS",
+        "assets/chart.html",
+        "assets/chart.umd.min.js",
+        "assets/chart.umd.min.js.LICENSE.md",
+    ];
+    let others: Vec<&str> = ["SKILL.md"].into_iter().chain(assets).collect();
+    let wrote = |path: &&str| format!("wrote .claude/skills/dataviz/{path}\n");
+    let expected: String = others.iter().chain(&["scripts/chart.py"]).map(wrote).collect();
     assert_eq!(stdout(&installed), expected);
     let valid = skill(&here, &["validate", ".claude/skills/dataviz"]);
     assert!(valid.status.success(), "{}", stderr(&valid));
@@ -129,7 +135,7 @@ fn install_copies_a_skill_and_says_what_it_wrote() {
     fs::remove_file(here.path().join(".claude/skills/dataviz/scripts/chart.py")).unwrap();
     let mended = parsed(&skill(&here, &["install", "--json", "dataviz"]));
     assert_eq!(mended["written"], json!(["scripts/chart.py"]));
-    assert_eq!(mended["unchanged"], json!(["SKILL.md", "assets/chart.html"]));
+    assert_eq!(mended["unchanged"], json!(others));
     let elsewhere = parsed(&skill(&here, &["install", "--to", "other", "--json", "dataviz"]));
     assert_eq!(elsewhere["folder"], "other/dataviz");
 }
@@ -321,11 +327,22 @@ fn a_record_of_a_script_is_for_programs() {
     assert_eq!(record["output"][0]["text"], "1\n");
 }
 
+/// The colour of the first series, which nothing else of a page has.
+const BAR_COLOUR: &str = "4c78a8";
+
+/// The box of a number, over white.
+const BOX_COLOUR: &str = "333333";
+/// Moves a pointer over the second of two bars.
+const POINTER: &str = "<script>{
+  const target = document.getElementById('chart'), box = target.getBoundingClientRect();
+  const at = { clientX: box.left + box.width * 0.75, clientY: box.bottom - 60, bubbles: true };
+  target.dispatchEvent(new MouseEvent('mousemove', at));
+}</script>";
+
 /// The data that a page was given.
 fn data_of(page: &Path) -> Value {
     let page = fs::read_to_string(page).unwrap();
     let data = page.split(r#"id="data">"#).nth(1).unwrap().split("</script>").next().unwrap();
-    assert!(page.contains(r#"const type = "bar";"#));
     serde_json::from_str(data).unwrap()
 }
 
@@ -363,9 +380,91 @@ fn totals_that_code_has_computed_become_a_chart() {
     assert!(output.status.success(), "{}", stderr(&output));
     let page = here.path().join("chart.html");
     let series = json!([{"name": "total", "values": [12.5, 30.0]}]);
-    assert_eq!(data_of(&page), json!({"labels": ["2024-01", "2024-02"], "series": series}));
-    let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains("<h1>&lt;Sales&gt;</h1>") && !page.contains("{{"));
+    let labels = json!(["2024-01", "2024-02"]);
+    assert_eq!(data_of(&page), json!({"type": "bar", "labels": labels, "series": series}));
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.contains("<h1>&lt;Sales&gt;</h1>") && !text.contains("{{"));
+    // A browser that has nothing but the page draws the numbers.
+    let bars = browser::picture_of(&page).bars(BAR_COLOUR);
+    let [january, february] = bars[..] else { panic!("{bars:?}") };
+    assert_eq!(january.width(), february.width());
+    assert!(january.width() > 200 && february.height > 200, "{bars:?}");
+    // To a pixel, because edges are blended.
+    let expected = february.height * 125 / 300;
+    assert!(january.height.abs_diff(expected) <= 2, "{bars:?}");
+    // The chart answers a pointer: the bar below it is lit, and a box with its number is open.
+    let hovered = here.path().join("hovered.html");
+    fs::write(&hovered, text.replace("Content-Security-Policy", "x") + POINTER).unwrap();
+    let shown = browser::picture_of(&hovered);
+    let still_dark = shown.bars(BAR_COLOUR).into_iter().filter(|bar| bar.width() > 200).count();
+    assert_eq!(still_dark, 1, "{:?}", shown.bars(BAR_COLOUR));
+    let is_box = |bar: &browser::Bar| bar.width() > 30 && bar.height > 10;
+    assert!(shown.bars(BOX_COLOUR).iter().any(is_box), "{:?}", shown.bars(BOX_COLOUR));
+    assert!(!browser::picture_of(&page).bars(BOX_COLOUR).iter().any(is_box));
+}
+
+/// What a page could do that is not the page of the skill: run a script, have a style, load an image.
+fn with_additions(page: &str, address: &str) -> String {
+    let additions = format!(
+        "<script>document.body.appendChild(document.createElement('hr')).style.cssText = \
+         'border: 0; height: 30px; background: #ff0000'</script>\
+         <style>h1 {{ background: #00ff00 }}</style><img src=\"http://{address}/x.png\"></body>"
+    );
+    page.replace("</body>", &additions)
+}
+
+// proves P-083
+#[test]
+fn t260_a_chart_page_runs_its_own_scripts_and_loads_nothing() {
+    let here = project(&[("n.json", r#"[{"m": "Jan", "t": 17}, {"m": "Feb", "t": 5}]"#)]);
+    let chart = ["--file", "n.json", "dataviz", "scripts/chart.py", "/workspace/n.json"];
+    let page = stdout(&run(&here, &chart));
+    assert!(!page.contains("src=") && !page.contains("href="), "the page names another file");
+    let rules = page.split("Content-Security-Policy\" content=\"").nth(1).unwrap();
+    let rules = rules.split('"').next().unwrap();
+    assert!(rules.starts_with("default-src 'none'; script-src 'sha256-"), "{rules}");
+    assert!(
+        !rules.contains("unsafe") && !rules.contains("http") && !rules.contains('*'),
+        "{rules}"
+    );
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    server.set_nonblocking(true).unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let show = |name: &str, text: &str| {
+        let path = here.path().join(name);
+        fs::write(&path, text).unwrap();
+        browser::picture_of(&path)
+    };
+    let altered = with_additions(&page, &address);
+    let shown = show("altered.html", &altered);
+    assert_eq!((shown.bars("ff0000"), shown.bars("00ff00")), (Vec::new(), Vec::new()));
+    assert_eq!(shown.bars(BAR_COLOUR).len(), 2, "its own scripts run");
+    assert!(server.accept().is_err(), "nothing was loaded");
+    // The same page without its policy does all of this.
+    let shown = show("open.html", &altered.replace("Content-Security-Policy", "x"));
+    assert!(!shown.bars("ff0000").is_empty() && !shown.bars("00ff00").is_empty());
+    assert!(server.accept().is_ok(), "the image was loaded");
+}
+
+#[test]
+fn chart_js_is_the_file_of_its_package_with_its_licence() {
+    let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../skills/dataviz/assets");
+    let check = std::process::Command::new("sha256sum")
+        .args(["--check", "--strict", "SHA256SUMS"])
+        .current_dir(&assets)
+        .output()
+        .unwrap();
+    assert_eq!(stdout(&check), "chart.umd.min.js: OK\n", "{}", stderr(&check));
+    let read = |name: &str| fs::read_to_string(assets.join(name)).unwrap();
+    assert!(read("chart.umd.min.js").contains("Chart.js v4.5.1"));
+    let licence = read("chart.umd.min.js.LICENSE.md");
+    for part in
+        ["chart.js 4.5.1", "Chart.js Contributors", "Jukka Kurkela", "The MIT License (MIT)"]
+    {
+        assert!(licence.contains(part), "{part}");
+    }
+    let shown = belljar(&["skill", "show", "dataviz"]).output().unwrap();
+    assert!(stdout(&shown).contains("Chart.js 4.5.1"), "{}", stderr(&shown));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a harness that cannot set up a test has to fail it")]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
+pub mod browser;
 pub mod wait;
 pub mod wait_blocking;
 

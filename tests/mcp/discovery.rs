@@ -89,7 +89,6 @@ async fn t216_many_tools_with_large_schemas_are_listed_in_pages() {
     assert_eq!(all, expected, "each once, and none is left out");
 }
 
-// proves P-065
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_sees_and_calls_only_what_it_may_use() {
     let world = World::start().await;

@@ -19,7 +19,7 @@ fn list() -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": modern(json!({}), &json!({}))})
 }
 
-// proves P-063, P-064
+// proves P-064
 #[tokio::test(flavor = "multi_thread")]
 async fn t48_without_a_good_key_there_is_nothing() {
     let world = World::start().await;
@@ -31,10 +31,53 @@ async fn t48_without_a_good_key_there_is_nothing() {
         let refused = raw(&world.api(key), &list()).send().await.unwrap();
         assert_eq!(refused.status(), 401, "{key}");
         assert!(refused.headers().contains_key("www-authenticate"));
+        let call = json!({"name": "execute_python", "arguments": {"code": "1"}});
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": modern(call, &json!({}))});
+        let refused = raw(&world.api(key), &call).header("mcp-method", "tools/call");
+        assert_eq!(refused.send().await.unwrap().status(), 401, "{key}");
     }
+    // An identity of the workspace without any right runs nothing either.
+    let ann = world.principal("ann", &[]).await;
+    let code = called(&ann, "execute_python", json!({"code": "1"})).await;
+    assert_eq!(code["structuredContent"]["error"]["code"], "grant.missing", "{code}");
+    assert_eq!(world.owner.get("/v1/executions").await["items"], json!([]), "nothing has run");
+    let bob = world.principal("bob", &["USAGE"]).await;
+    let code = called(&bob, "execute_python", json!({"code": "1"})).await;
+    assert_eq!(code["structuredContent"]["result"], 1, "{code}");
     let listed =
         raw(&world.owner, &list()).header("mcp-method", "tools/list").send().await.unwrap();
     assert_eq!(listed.status(), 200);
+}
+
+// proves P-065
+#[tokio::test(flavor = "multi_thread")]
+async fn t261_nothing_in_a_call_says_whose_call_it_is() {
+    let world = World::start().await;
+    let ann = world.principal("ann", &["USAGE"]).await;
+    let owner = world.owner.get("/v1/principals/me").await["id"].clone();
+    for name in
+        ["agent_id", "principal", "principal_id", "run_as", "workspace", "api_key", "authorization"]
+    {
+        let mut arguments = json!({"code": "1"});
+        arguments[name] = owner.clone();
+        let refused = called(&ann, "execute_python", arguments).await;
+        let message = refused["structuredContent"]["error"]["message"].as_str().unwrap();
+        assert!(refused["isError"] == true && message.contains(name), "{name}: {refused}");
+    }
+    assert_eq!(world.owner.get("/v1/executions").await["items"], json!([]), "nothing has run");
+    let call = json!({"name": "execute_python", "arguments": {"code": "import os\nos.environ['BELLJAR_PRINCIPAL']"}});
+    let mut params = modern(call, &json!({}));
+    for name in ["agent_id", "principal", "run_as", "authorization"] {
+        params["_meta"][name] = owner.clone();
+    }
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let sent =
+        raw(&ann, &body).header("mcp-method", "tools/call").header("mcp-name", "execute_python");
+    let done = answer(sent.send().await.unwrap()).await["result"].clone();
+    assert_eq!(done["structuredContent"]["result"], "ann", "{done}");
+    let record = world.owner.get("/v1/executions").await["items"][0].clone();
+    let me = ann.get("/v1/principals/me").await["id"].clone();
+    assert_eq!((&record["principal"], &record["run_as"]), (&me, &me), "{record}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use engine::Clock;
 use mcp::{McpOptions, McpServer};
 use serde_json::{Value, json};
-use service::{Config, Service, StartedService};
+use service::{Config, FileUrlConfig, Service, StartedService};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -20,23 +20,28 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-struct ClockedServer {
-    clock: Clock,
-    owner: Api,
+pub(crate) struct ClockedServer {
+    pub(crate) clock: Clock,
+    pub(crate) owner: Api,
     service: Arc<Service>,
     _records: TempDir,
 }
 
 impl ClockedServer {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         build_bare();
-        let (records, clock) = (tempfile::tempdir().unwrap(), Clock::manual());
-        let config = Config::new(records.path().into()).in_environment("bare");
-        let config = Config { clock: clock.clone(), ..config };
-        let StartedService { service, owner_key } =
-            Service::start(config, harness::config()).await.unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let base = format!("http://{address}").parse().unwrap();
+        let (records, clock) = (tempfile::tempdir().unwrap(), Clock::manual());
+        let config = Config::new(records.path().into()).in_environment("bare");
+        let config = Config {
+            clock: clock.clone(),
+            file_urls: FileUrlConfig { base: Some(base), ..FileUrlConfig::default() },
+            ..config
+        };
+        let StartedService { service, owner_key } =
+            Service::start(config, harness::config()).await.unwrap();
         let models = ModelSettings { clock: clock.clone(), ..ModelSettings::default() };
         let models = Models::new(models).unwrap();
         let agents = Agents::new(Arc::clone(&service), models, None);
@@ -54,7 +59,7 @@ impl ClockedServer {
         Api::new(&self.owner.address, key["secret"].as_str().unwrap())
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.service.stop(Duration::ZERO).await;
     }
 }

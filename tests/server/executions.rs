@@ -46,9 +46,18 @@ async fn a_stream_tells_everything_in_order_and_can_be_taken_up_again() {
     let id = world.owner.get("/v1/executions").await["items"][0]["id"].clone();
     let path = format!("/v1/executions/{}/events", id.as_str().unwrap());
     let all = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
-    assert_eq!(all, received);
+    assert_eq!(without_urls(all), without_urls(received.clone()));
     let rest = world.owner.request(Method::GET, &path).header("last-event-id", "4");
-    assert_eq!(events(rest.send().await.unwrap()).await, received[4..]);
+    let rest = events(rest.send().await.unwrap()).await;
+    assert_eq!(without_urls(rest), without_urls(received[4..].to_vec()));
+}
+
+/// Each answer has a new URL of the same file.
+fn without_urls(mut events: Vec<(u64, String, Value)>) -> Vec<(u64, String, Value)> {
+    for (.., data) in &mut events {
+        data.as_object_mut().unwrap().remove("url");
+    }
+    events
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,7 +181,8 @@ async fn charts_and_files_can_be_had_after_the_sandbox_is_gone() {
     }
     assert_ne!(contents["plot_0.png"], contents["plot_2.png"]);
     let stranger = world.api("");
-    let error = stranger.refused("GET", files[0]["url"].as_str().unwrap(), None).await;
+    let plain = files[0]["url"].as_str().unwrap().split('?').next().unwrap();
+    let error = stranger.refused("GET", plain, None).await;
     assert_eq!(error, (401, "auth.missing".into()));
 }
 

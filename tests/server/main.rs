@@ -23,6 +23,7 @@ mod environments;
 mod executions;
 mod exposed;
 mod faults;
+mod file_urls;
 mod floods;
 mod functions;
 mod fuzz;

@@ -138,6 +138,7 @@ async fn a_client_without_a_token_is_told_whose_tokens_are_taken() {
     assert_eq!(world.owner.get(ME).await["name"], "owner");
 }
 
+// proves P-063
 #[tokio::test(flavor = "multi_thread")]
 async fn t51_a_token_is_who_it_names_and_may_what_was_granted_here() {
     let keys = [SigningKey::rsa("r"), SigningKey::ec("e"), SigningKey::ed("d")];
@@ -416,6 +417,30 @@ async fn t51_a_removed_principal_is_refused_at_once_although_the_token_is_valid(
     assert_eq!(token.get(ME).await["name"], "bob", "it names whom the owner says");
     owner.delete(&path(&bob)).await;
     refused(&token, "GET", ME, None, FORBIDDEN).await;
+}
+
+// proves U-072
+#[tokio::test(flavor = "multi_thread")]
+async fn t257_a_url_made_with_a_token_ends_with_the_subject_and_the_principal() {
+    let here = Trusting::start().await;
+    let ann = here.runner("ann", "ann@login").await;
+    let record = here.api("ann@login").execute("open('a.csv', 'w').write('hers')").await;
+    let url = record["files_out"][0]["url"].as_str().unwrap().to_owned();
+    let stranger = here.world.api("");
+    let open = async |url: &str| {
+        let opened = stranger.request(Method::GET, url).send().await.unwrap();
+        (opened.status().as_u16(), opened.text().await.unwrap())
+    };
+    assert_eq!(open(&url).await, (200, "hers".to_owned()));
+    let owner = id(&here.world.owner.get(ME).await);
+    assert_eq!(open(&url.replace(&id(&ann), &owner)).await.0, 401, "of another principal");
+    let path = format!("/v1/principals/{}", id(&ann));
+    change(&here.world.owner, &path, json!({"external_id": "other@login"})).await;
+    assert_eq!(open(&url).await.0, 401, "the principal is another person now");
+    change(&here.world.owner, &path, json!({"external_id": "ann@login"})).await;
+    assert_eq!(open(&url).await.0, 200);
+    here.world.owner.delete(&path).await;
+    assert_eq!(open(&url).await.0, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]

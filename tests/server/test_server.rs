@@ -315,8 +315,10 @@ impl Api {
         Self::new(&self.address, key["secret"].as_str().unwrap())
     }
 
+    /// A request for a path of this server, or for a whole URL.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.client.request(method, format!("{}{path}", self.address))
+        let server = if path.starts_with("http") { "" } else { &self.address };
+        self.client.request(method, format!("{server}{path}"))
     }
 
     /// Status and body, whatever they are; what is not JSON is null.

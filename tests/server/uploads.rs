@@ -46,7 +46,7 @@ async fn download(api: &Api, path: &str) -> Response {
     answer
 }
 
-/// Saved, never shown, whatever it is called.
+/// Saved, or shown as an image without rights, whatever it is called.
 fn is_only_bytes(answer: &Response, kind: &str) {
     let headers = answer.headers();
     let one = |name: &str| {
@@ -55,9 +55,12 @@ fn is_only_bytes(answer: &Response, kind: &str) {
         assert!(values.next().is_none(), "{headers:?}");
         value.unwrap()
     };
-    assert!(one("content-disposition").starts_with("attachment; filename=\""));
+    let shown = if kind == "image/png" { "inline" } else { "attachment" };
+    assert!(one("content-disposition").starts_with(&format!("{shown}; filename=\"")));
     assert_eq!(one("x-content-type-options"), "nosniff");
-    assert_eq!(one("content-security-policy"), "sandbox; default-src 'none'");
+    let policy = one("content-security-policy");
+    assert!(policy.starts_with("sandbox; default-src 'none'; "), "{policy}");
+    assert!(!policy.contains("script") && !policy.contains("allow-"), "{policy}");
     assert_eq!(one("content-type"), kind);
     assert!(headers.get("set-cookie").is_none());
 }
@@ -67,9 +70,9 @@ async fn t33_a_document_is_called_what_a_file_can_be_called() {
     let world = World::start().await;
     for (sent, name, kind) in [
         ("\"../../../etc/passwd\"", "passwd", "application/octet-stream"),
-        ("\"C:\\\\x\\\\page.html\"", "page.html", "application/octet-stream"),
+        ("\"C:\\\\x\\\\page.html\"", "page.html", "text/html"),
         ("\"a%0d%0aSet-Cookie: x=1.txt\"", "a%0d%0aSet-Cookie: x=1.txt", "text/plain"),
-        ("\"\u{202e}gpj.svg\"", "\u{202e}gpj.svg", "application/octet-stream"),
+        ("\"\u{202e}gpj.svg\"", "\u{202e}gpj.svg", "image/svg+xml"),
         ("\"a;b=c.csv\"", "a;b=c.csv", "text/csv"),
     ] {
         let (status, kept) = upload(&world.owner, &[(sent, b"<script>")]).await;
@@ -101,7 +104,12 @@ async fn t33_what_code_calls_its_files_stays_in_its_place() {
         let name = file["name"].as_str().unwrap();
         is_only_bytes(
             &answer,
-            if name.ends_with("png") { "image/png" } else { "application/octet-stream" },
+            match name.rsplit('.').next() {
+                Some("png") => "image/png",
+                Some("html") => "text/html",
+                Some("svg") => "image/svg+xml",
+                _ => "application/octet-stream",
+            },
         );
         assert_eq!(answer.bytes().await.unwrap(), "<script>");
     }

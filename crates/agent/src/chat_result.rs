@@ -69,10 +69,27 @@ impl Agents {
             return Err(not_a_run_error(execution.id));
         }
         let trace = match execution.ended_at {
-            Some(_) => self.trace(caller, execution.id).await.ok(),
+            Some(_) => self.signed_trace(caller, execution.id).await.ok(),
             None => None,
         };
+        let execution = self.service.file_urls(caller).sign_execution(execution);
         Ok(chat_result(execution, trace))
+    }
+
+    /// The trace for a caller, with URLs of its files that work.
+    pub async fn signed_trace(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<Trace, RequestError> {
+        let mut trace = self.trace(caller, id).await?;
+        let urls = self.service.file_urls(caller);
+        for step in &mut trace.steps {
+            if let TraceAction::Ran { files, .. } = &mut step.action {
+                urls.sign_files(files);
+            }
+        }
+        Ok(trace)
     }
 
     pub async fn trace(&self, caller: &Caller, id: ExecutionId) -> Result<Trace, RequestError> {

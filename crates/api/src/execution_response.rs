@@ -8,7 +8,7 @@ use super::sse::{self, ResponseMode};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use service::{ExecutionHandle, RequestCaller, SubmitOptions, Submitted};
+use service::{ExecutionHandle, FileUrlSigner, RequestCaller, SubmitOptions, Submitted};
 use types::{Execution, ExecutionId};
 
 pub(crate) fn submit_options(
@@ -24,13 +24,16 @@ pub(crate) fn submit_options(
     }
 }
 
-pub(crate) async fn execution_response(
+async fn execution_response(
     handle: ExecutionHandle,
     mode: ResponseMode,
+    urls: FileUrlSigner,
 ) -> Result<Response, Problem> {
     Ok(match mode {
-        ResponseMode::Record => record_response(handle.wait_for_record().await?),
-        ResponseMode::Stream => with_location(handle.id(), sse::event_stream(handle.events())),
+        ResponseMode::Record => record_response(handle.wait_for_record().await?, &urls),
+        ResponseMode::Stream => {
+            with_location(handle.id(), sse::event_stream(handle.events(), urls))
+        }
         ResponseMode::Async => accepted_response(&handle.detach()),
     })
 }
@@ -39,11 +42,14 @@ pub(crate) async fn execution_response(
 pub(crate) async fn call_response(
     submitted: Submitted,
     mode: ResponseMode,
+    urls: FileUrlSigner,
 ) -> Result<Response, Problem> {
     match submitted {
-        Submitted::Started(handle) => execution_response(handle, mode).await,
+        Submitted::Started(handle) => execution_response(handle, mode, urls).await,
         Submitted::AwaitingApproval(handle) => Ok(match mode {
-            ResponseMode::Stream => with_location(handle.id(), sse::event_stream(handle.events())),
+            ResponseMode::Stream => {
+                with_location(handle.id(), sse::event_stream(handle.events(), urls))
+            }
             ResponseMode::Record | ResponseMode::Async => accepted_response(handle.record()),
         }),
     }

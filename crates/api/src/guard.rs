@@ -8,7 +8,7 @@ use super::metrics::HttpMetrics;
 use super::problem::Problem;
 use super::rate_limit::{Admission, BodyKind, BodyMemoryPermit};
 use super::response_memory::{ReservedResponse, ResponsePermits, hold_until_taken};
-use super::{AppState, ProtectedResource, extract, idempotency, sse, unread_body};
+use super::{AppState, ProtectedResource, extract, idempotency, signed_url, sse, unread_body};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
@@ -169,7 +169,12 @@ pub(crate) async fn authenticate(
 
 /// Applies the rate limits of the key or the principal.
 async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> Response {
-    let caller = match identify(&app, request.headers()).await {
+    let caller = match signed_url::identify(&app, &mut request) {
+        Ok(Some(caller)) => Ok(caller),
+        Ok(None) => identify(&app, request.headers()).await,
+        Err(problem) => Err(problem),
+    };
+    let caller = match caller {
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
     };

@@ -3,6 +3,7 @@
 //! Everything below `/v1`, and `/mcp`, requires an API key or an access token; a route cannot be
 //! added there without it. The OpenAPI document is generated from the handlers of the router.
 
+mod byte_range;
 mod console;
 mod execution_response;
 mod extract;
@@ -27,6 +28,7 @@ mod reference;
 mod response_body;
 mod response_memory;
 mod routes;
+mod signed_url;
 mod sse;
 mod trace_format;
 mod unread_body;

@@ -9,7 +9,9 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use serde_json::Value;
-use service::{EventLog, ExecutionJson, ExecutionRecord, Page, ResponseBudget, StoredExecution};
+use service::{
+    EventLog, ExecutionJson, ExecutionRecord, FileUrlSigner, Page, ResponseBudget, StoredExecution,
+};
 use std::io;
 use tokio::task::spawn_blocking;
 use types::{Event, Execution, Transcript};
@@ -20,8 +22,9 @@ const CHUNK_BYTES: usize = 64 * 1024;
 const EMPTY_END: &str = r#""results":[],"output":[]}"#;
 
 /// Responds with a record.
-pub(crate) fn record_response(record: ExecutionRecord) -> Response {
+pub(crate) fn record_response(record: ExecutionRecord, urls: &FileUrlSigner) -> Response {
     let ExecutionRecord { execution, log, budget: room } = record;
+    let execution = urls.sign_execution(execution);
     let body = match log.and_then(|log| Some((log, record_head(&execution)?))) {
         Some((log, head)) => return streamed_response(head, log, room),
         None if room.is_some() => {

@@ -11,7 +11,7 @@ use axum::response::sse::{Event as Frame, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, future, stream as streams};
 use serde::{Serialize, Serializer};
-use service::{NumberedEvent, RequestCaller};
+use service::{FileUrlSigner, NumberedEvent, RequestCaller};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,8 +23,14 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// the stream does not check before each one.
 const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(crate) fn event_stream(events: impl Stream<Item = NumberedEvent> + Send + 'static) -> Response {
-    sse_response(events.map(|(number, event)| (number, event_name(&event), SharedEvent(event))))
+pub(crate) fn event_stream(
+    events: impl Stream<Item = NumberedEvent> + Send + 'static,
+    urls: FileUrlSigner,
+) -> Response {
+    sse_response(events.map(move |(number, event)| {
+        let event = urls.sign_event(event);
+        (number, event_name(&event), SharedEvent(event))
+    }))
 }
 
 /// An event that several streams send.

@@ -41,7 +41,7 @@ pub(crate) fn render_run(run: &RunDetails, format: TraceFormat) -> Response {
             let name = format!("run-{}.ipynb", run.execution.id);
             let headers = [
                 (CONTENT_TYPE, HeaderValue::from_static(NOTEBOOK)),
-                (CONTENT_DISPOSITION, content_disposition(&name)),
+                (CONTENT_DISPOSITION, content_disposition(&name, false)),
             ];
             (headers, run.to_notebook().to_string()).into_response()
         }

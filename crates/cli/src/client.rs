@@ -21,6 +21,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum page size of the server.
 const PAGE_SIZE: usize = 200;
 
+/// Path of the operation that reads a file which an execution produced.
+const ASSETS: &str = "/v1/assets/";
+
+/// Returns the path of an asset, from the URL in an answer. Its host is not used, so that the key
+/// never follows a URL to another server.
+pub(crate) fn asset_path(url: &str) -> Option<String> {
+    let path = url.split(['?', '#']).next()?;
+    Some(path[path.find(ASSETS)?..].to_owned())
+}
+
 /// One request, before it is sent.
 #[derive(Debug)]
 pub(crate) struct ApiRequest {

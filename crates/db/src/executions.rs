@@ -37,6 +37,11 @@ impl ExecutionJson {
         &self.0
     }
 
+    /// The text after a change that keeps its form.
+    pub fn map(self, change: impl FnOnce(String) -> String) -> Self {
+        Self(change(self.0))
+    }
+
     pub fn parse(&self) -> Result<Execution, DatabaseError> {
         serde_json::from_str(&self.0).map_err(|_| DatabaseError::Corrupt { what: "execution" })
     }

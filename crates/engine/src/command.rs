@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
-use types::{ExecutionId, LimitsRequest, OperatorCaps, PrincipalId, SandboxId};
+use types::{ExecutionId, LimitsRequest, OperatorCaps, PrincipalId, SandboxId, Warning};
 use uuid::Uuid;
 
 /// More than any program that a model or a person writes by hand, and less than a compiler in a
@@ -167,6 +167,8 @@ pub struct Command {
     pub environment: String,
     pub entry: EntryPoint,
     pub files: Vec<InputFile>,
+    /// Warnings about the request, for the record.
+    pub warnings: Vec<Warning>,
     /// Absent limits come from the tool, from the session, or from the defaults, in this order.
     pub limits: LimitsRequest,
     /// Upper bounds of its limits, if lower than the engine's.
@@ -191,6 +193,7 @@ impl Command {
             environment: environment.into(),
             entry,
             files: Vec::new(),
+            warnings: Vec::new(),
             limits: LimitsRequest::default(),
             caps: None,
             collect_files: FileCollection::Nothing,

@@ -49,6 +49,7 @@ pub(crate) fn initial_record(
         files_in: command.files.iter().map(|file| file.name.clone()).collect(),
         warnings: missing_layers
             .into_iter()
+            .chain(command.warnings.iter().cloned())
             .chain(unisolated_warning(command, shares_interpreter))
             .collect(),
         ..record

@@ -280,7 +280,7 @@ impl Admitted {
                     command.run_in_session(&engine, lease, sink, value_budget).await
                 }
                 ExecutionTarget::BesideSession(lease, grants, _permit) => {
-                    command.run_beside_session(&engine, lease, &grants, sink, value_room).await
+                    command.run_beside_session(&engine, lease, &grants, sink, value_budget).await
                 }
             }
         };
@@ -323,7 +323,7 @@ impl AdmittedCommand {
         mut lease: SessionLease,
         grants: &ReservedGrants,
         sink: EventSink<'_>,
-        value_room: &ValueRoom,
+        value_budget: &ValueBudget,
     ) -> Result<FinishedExecution, Error> {
         let active = engine.start_queue.enter(self.command.started_by);
         let prepared = tokio::select! {
@@ -343,7 +343,7 @@ impl AdmittedCommand {
         };
         let (shared, mut handle, before) = prepared?;
         handle.sandbox.join_group(active.group.clone());
-        let inputs = RunInputs { number: lease.count_execution(), installer: None, value_room };
+        let inputs = RunInputs { number: lease.count_execution(), installer: None, value_budget };
         let mut ran = self.run_in_sandbox(&mut handle, inputs, sink).await?;
         let redactor = handle.redactor.clone();
         let lost = shared.copy_back(engine, &mut lease, redactor, before).await;

@@ -120,7 +120,9 @@ impl ApprovalElicitation<'_> {
         self.service.decide_as_requester(caller, approval.id, decision).await?;
         tokio::select! {
             () = self.context.ct.cancelled() => self.cancel_unanswered(approval).await,
-            ended = execution => Ok(self.format.render(&ended?).into()),
+            ended = execution => {
+                Ok(self.format.render(&ended?, &self.service.file_urls(caller)).into())
+            }
         }
     }
 

@@ -2,11 +2,12 @@
 //! writes. Offered only if the server has a model.
 
 use crate::arguments;
-use crate::run_result::json_object;
+use crate::run_result::{file_links, json_object};
 use agent::{CODE_EXECUTION, CODE_INTERPRETER, CodeRequest, code_result};
-use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Resource, Tool, ToolAnnotations};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::json;
-use types::{Error, Execution, ExecutionId, ExecutionStatus, OutputFile};
+use service::FileUrlSigner;
+use types::{Error, Execution, ExecutionStatus};
 
 /// Matches the published name and its alias.
 pub(crate) fn is_code_execution(name: &str) -> bool {
@@ -18,28 +19,18 @@ pub(crate) fn parse_request(arguments: Option<JsonObject>) -> Result<CodeRequest
 }
 
 /// Renders the result: the answer as text, and everything as structured content.
-pub(crate) fn render(record: &Execution) -> CallToolResult {
-    let Some(result) = code_result(record.clone()) else {
+pub(crate) fn render(record: &Execution, urls: &FileUrlSigner) -> CallToolResult {
+    let Some(result) = code_result(urls.sign_execution(record.clone())) else {
         return CallToolResult::error(vec![ContentBlock::text(record.status.name())]);
     };
     let mut tool_result = CallToolResult::success(vec![ContentBlock::text(result.answer.clone())]);
     // Some clients show their model only the text.
     let session = result.sandbox_id.map(|id| ContentBlock::text(format!("sandbox_id: {id}")));
     tool_result.content.extend(session);
-    tool_result.content.extend(record.files_out.iter().filter_map(file_link));
+    tool_result.content.extend(file_links(record, urls));
     tool_result.structured_content = serde_json::to_value(&result).ok();
     tool_result.is_error = Some(record.status != ExecutionStatus::Succeeded);
     tool_result
-}
-
-/// Links a file of the execution that produced it.
-fn file_link(file: &OutputFile) -> Option<ContentBlock> {
-    let path = file.url.as_deref()?.strip_prefix("/v1/assets/")?;
-    let id: ExecutionId = path.split('/').next()?.parse().ok()?;
-    let resource = Resource::new(crate::resources::file_uri(id, &file.name), &file.name)
-        .with_mime_type(&file.mime)
-        .with_size(file.size);
-    Some(ContentBlock::resource_link(resource))
 }
 
 fn input_schema() -> JsonObject {

@@ -75,14 +75,7 @@ fn file_input(index: usize, url: String) -> Result<FileInput, Error> {
         return Err(bad(format!("{url:?} is not a URL"))
             .hint("pass http or https URLs, and open the files in the code by their names"));
     }
-    let path = url.split(['?', '#']).next().unwrap_or_default();
-    if path.to_ascii_lowercase().ends_with(".pdf") {
-        return Err(Error::new(
-            ErrorCode::FileUnsupported,
-            format!("files[{index}]: PDF is not supported; CSV and Excel files are"),
-        ));
-    }
-    Ok(FileInput { url: Some(url), ..FileInput::default() })
+    Ok(FileInput { url: Some(url), refuse_pdf: true, ..FileInput::default() })
 }
 
 fn input_schema() -> JsonObject {

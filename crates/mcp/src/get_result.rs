@@ -35,7 +35,10 @@ pub(crate) async fn get_result(
         ExecutionStatus::Queued | ExecutionStatus::Running => {
             "it is still running; call again later"
         }
-        _ => return Ok(ResultFormat::for_execution(&record.execution).render(&record.execution)),
+        _ => {
+            let format = ResultFormat::for_execution(&record.execution);
+            return Ok(format.render(&record.execution, &service.file_urls(caller)));
+        }
     };
     Ok(CallToolResult::success(vec![ContentBlock::text(waits)]))
 }

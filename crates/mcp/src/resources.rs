@@ -7,9 +7,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use rmcp::ErrorData;
 use rmcp::model::{ContentBlock, ReadResourceResult, ResourceContents, ResourceTemplate};
 use serde_json::json;
-use service::{Caller, Service};
+use service::{Caller, FileRef, FileUrlSigner, Service};
 use std::io::Read;
-use types::{Execution, ExecutionId};
+use types::Execution;
 
 /// Characters that need no percent-encoding in a URI path.
 const PATH: &AsciiSet =
@@ -24,8 +24,20 @@ const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp
 const PICTURES_MAX: usize = 8;
 const PICTURES_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-pub(crate) fn file_uri(execution: ExecutionId, name: &str) -> String {
-    format!("{PREFIX}{execution}/files/{}", utf8_percent_encode(name, PATH))
+/// The URI of a file of an execution: a URL that any client can fetch, or one that only this server
+/// can read if it has no address.
+pub(crate) fn file_uri(file: &FileRef, urls: &FileUrlSigner) -> Option<String> {
+    let FileRef::Asset { execution, name } = file else { return None };
+    let own = || format!("{PREFIX}{execution}/files/{}", utf8_percent_encode(name, PATH));
+    Some(urls.absolute_url(file).unwrap_or_else(own))
+}
+
+/// The file that a URI names, in either form. A signature is not looked at: the caller has rights.
+fn file_of_uri(service: &Service, uri: &str) -> Option<FileRef> {
+    let Some(rest) = uri.strip_prefix(PREFIX) else { return service.own_file(uri).ok()? };
+    let (execution, name) = rest.split_once("/files/")?;
+    let name = percent_decode_str(name).decode_utf8().ok()?.into_owned();
+    Some(FileRef::Asset { execution: execution.parse().ok()?, name })
 }
 
 pub(crate) fn template() -> ResourceTemplate {
@@ -45,11 +57,8 @@ pub(crate) async fn read_resource(
         let message = format!("resource {uri} not found");
         ErrorData::resource_not_found(message, Some(json!({"uri": uri})))
     };
-    let rest = uri.strip_prefix(PREFIX).ok_or_else(missing)?;
-    let (execution, name) = rest.split_once("/files/").ok_or_else(missing)?;
-    let execution: ExecutionId = execution.parse().map_err(|_| missing())?;
-    let name = percent_decode_str(name).decode_utf8().map_err(|_| missing())?;
-    let (file, open) = service.asset(caller, execution, &name).await.map_err(|_| missing())?;
+    let file = file_of_uri(service, uri).ok_or_else(missing)?;
+    let (file, open) = service.open_file(caller, &file).await.map_err(|_| missing())?;
     if file.size > READ_BYTES_MAX {
         let message = format!("{uri} has {} bytes; fetch it from /v1/assets", file.size);
         return Err(ErrorData::invalid_params(message, None));

@@ -3,7 +3,7 @@
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Resource};
 use serde::Serialize;
 use serde_json::{Value, json};
-use service::RequestError;
+use service::{FileRef, FileUrlSigner, RequestError};
 use types::{DisplayData, Error, ErrorCode, Execution, ExecutionStatus, OutputFile, OutputStream};
 
 /// The vendor document's error type for an unavailable sandbox.
@@ -168,11 +168,12 @@ impl ResultFormat {
         matches!(self, Self::ToolValue | Self::Python { visuals: true })
     }
 
-    pub(crate) fn render(self, record: &Execution) -> CallToolResult {
+    /// The result for one caller, for whom `urls` signs the links to files.
+    pub(crate) fn render(self, record: &Execution, urls: &FileUrlSigner) -> CallToolResult {
         let mut result = match self {
-            Self::Python { visuals } => python_tool_result(record, visuals),
-            Self::ToolValue => crate::tools::tool_result(record),
-            Self::Code => crate::code_execution::render(record),
+            Self::Python { visuals } => python_tool_result(record, visuals, urls),
+            Self::ToolValue => crate::tools::tool_result(record, urls),
+            Self::Code => crate::code_execution::render(record, urls),
         };
         // Beside the result, whose form is that of the vendor document or of the tool.
         if !record.environment.is_empty() {
@@ -184,24 +185,28 @@ impl ResultFormat {
 }
 
 /// The result of an execution, with links to its files and, if requested, its images.
-fn python_tool_result(record: &Execution, visuals: bool) -> CallToolResult {
+fn python_tool_result(record: &Execution, visuals: bool, urls: &FileUrlSigner) -> CallToolResult {
     let mut result = PythonResult::from_execution(record).into_result();
-    result.content.extend(file_links(record));
+    result.content.extend(file_links(record, urls));
     if visuals {
         result.content.extend(record.results.iter().filter_map(image_block));
     }
     result
 }
 
-pub(crate) fn file_links(record: &Execution) -> impl Iterator<Item = ContentBlock> {
+/// Links to the files of an execution that are stored, and of those that it started.
+pub(crate) fn file_links(
+    record: &Execution,
+    urls: &FileUrlSigner,
+) -> impl Iterator<Item = ContentBlock> {
     let link = |file: &OutputFile| {
-        let resource = Resource::new(super::resources::file_uri(record.id, &file.name), &file.name)
+        let asset = FileRef::of_path(file.url.as_deref()?)?;
+        let resource = Resource::new(super::resources::file_uri(&asset, urls)?, &file.name)
             .with_mime_type(&file.mime)
             .with_size(file.size);
-        ContentBlock::resource_link(resource)
+        Some(ContentBlock::resource_link(resource))
     };
-    // A file without a URL was not stored.
-    record.files_out.iter().filter(|file| file.url.is_some()).map(link)
+    record.files_out.iter().filter_map(link)
 }
 
 pub(crate) fn image_block(rich: &DisplayData) -> Option<ContentBlock> {

@@ -193,7 +193,7 @@ impl McpServer {
     ) -> CallToolResponse {
         match outcome {
             WaitOutcome::Ended(Ok(record)) => {
-                let mut result = format.render(&record);
+                let mut result = format.render(&record, &self.service.file_urls(caller));
                 if format.has_visuals() {
                     result
                         .content
@@ -445,7 +445,9 @@ impl ServerHandler for McpServer {
         context: Context,
     ) -> Result<GetTaskResult, ErrorData> {
         let record = self.find_task(&request.task_id, &context).await?;
-        Ok(GetTaskResult::new(task::detailed_task(&record.execution)))
+        let caller = self.caller(&context)?;
+        let urls = self.service.file_urls(&caller);
+        Ok(GetTaskResult::new(task::detailed_task(&record.execution, &urls)))
     }
 
     /// No task of Belljar requests input, so every answer is ignored.

@@ -5,6 +5,7 @@ use crate::run_result::ResultFormat;
 use rmcp::ErrorData;
 use rmcp::model::{CreateTaskResult, DetailedTask, JsonObject, Task, TaskPayload, TaskStatus};
 use serde_json::{Value, json};
+use service::FileUrlSigner;
 use types::{Execution, ExecutionId, ExecutionStatus};
 
 /// Short enough that a waiting person does not notice.
@@ -14,7 +15,7 @@ pub(crate) fn create_task_result(execution: &Execution) -> CreateTaskResult {
     CreateTaskResult::new(task(execution, TaskStatus::Working))
 }
 
-pub(crate) fn detailed_task(execution: &Execution) -> DetailedTask {
+pub(crate) fn detailed_task(execution: &Execution, urls: &FileUrlSigner) -> DetailedTask {
     let payload = match execution.status {
         ExecutionStatus::Queued | ExecutionStatus::Running | ExecutionStatus::WaitingApproval => {
             TaskPayload::Working
@@ -24,15 +25,15 @@ pub(crate) fn detailed_task(execution: &Execution) -> DetailedTask {
         | ExecutionStatus::Failed
         | ExecutionStatus::Denied
         | ExecutionStatus::TimedOut => {
-            TaskPayload::Completed { result: completed_result(execution) }
+            TaskPayload::Completed { result: completed_result(execution, urls) }
         }
     };
     DetailedTask::new(task(execution, payload.status()), payload)
 }
 
 /// The result that the original call would have had.
-fn completed_result(execution: &Execution) -> JsonObject {
-    match serde_json::to_value(ResultFormat::for_execution(execution).render(execution)) {
+fn completed_result(execution: &Execution, urls: &FileUrlSigner) -> JsonObject {
+    match serde_json::to_value(ResultFormat::for_execution(execution).render(execution, urls)) {
         Ok(Value::Object(result)) => result,
         _ => JsonObject::default(),
     }

@@ -3,6 +3,7 @@
 use crate::run_result::{PythonResult, file_links, image_block, json_object};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
+use service::FileUrlSigner;
 use types::Execution;
 
 /// The definition of a workspace tool for a model.
@@ -31,7 +32,7 @@ fn wrap_schema(mut schema: Value) -> JsonObject {
 
 /// The return value of a tool, with links to its files, and its charts, which may be the tool's
 /// whole purpose.
-pub(crate) fn tool_result(record: &Execution) -> CallToolResult {
+pub(crate) fn tool_result(record: &Execution, urls: &FileUrlSigner) -> CallToolResult {
     let answer = PythonResult::from_execution(record);
     if answer.error.is_some() {
         // The output schema describes values only.
@@ -44,7 +45,7 @@ pub(crate) fn tool_result(record: &Execution) -> CallToolResult {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
     result.structured_content = Some(json!({"result": value}));
-    result.content.extend(file_links(record));
+    result.content.extend(file_links(record, urls));
     result.content.extend(record.results.iter().filter_map(image_block));
     result
 }

@@ -95,7 +95,7 @@ pub fn mac_for_execution(
     bound: &BoundCall<'_>,
     once: &BoundExecution<'_>,
 ) -> MacTag {
-    let mut sealer = MacBuilder::new(key, "once");
+    let mut sealer = MacBuilder::for_approval(key, "once");
     let by = match stage {
         ApprovalStage::Requested => None,
         ApprovalStage::AllowedBy(principal) => Some(principal.uuid()),
@@ -132,7 +132,7 @@ pub fn mac_for_remembered(
             ("always this code", None, Some(arguments))
         }
     };
-    let mut sealer = MacBuilder::new(key, name);
+    let mut sealer = MacBuilder::for_approval(key, name);
     sealer.bound_call(&BoundCall { session, ..bound.clone() });
     sealer.optional(exactly.map(str::as_bytes));
     Some(sealer.finish())
@@ -144,7 +144,7 @@ pub fn mac_for_elicitation(
     approval: ApprovalId,
     requester: PrincipalId,
 ) -> MacTag {
-    let mut sealer = MacBuilder::new(key, "asked back");
+    let mut sealer = MacBuilder::for_approval(key, "asked back");
     sealer.field(approval.uuid().as_bytes());
     sealer.field(requester.uuid().as_bytes());
     sealer.finish()
@@ -164,12 +164,19 @@ pub fn effective_action(
     of_agent.map_or(of_tool, |of_agent| of_agent.max(of_tool))
 }
 
-struct MacBuilder(Hmac<Sha256>);
+/// Builds a MAC of fields, each with its length.
+pub(crate) struct MacBuilder(Hmac<Sha256>);
 
 impl MacBuilder {
-    fn new(key: &ApprovalKey, purpose: &str) -> Self {
-        let mut sealer = Self(Hmac::new(&key.0.into()));
-        sealer.field(b"belljar approval 2");
+    /// `context` separates the kinds of MACs from each other.
+    pub(crate) fn new(key: &[u8; ApprovalKey::BYTES], context: &[u8]) -> Self {
+        let mut builder = Self(Hmac::new(key.into()));
+        builder.field(context);
+        builder
+    }
+
+    fn for_approval(key: &ApprovalKey, purpose: &str) -> Self {
+        let mut sealer = Self::new(&key.0, b"belljar approval 2");
         sealer.field(purpose.as_bytes());
         sealer
     }
@@ -178,7 +185,7 @@ impl MacBuilder {
         self.0.update(&(count as u64).to_be_bytes());
     }
 
-    fn field(&mut self, bytes: &[u8]) {
+    pub(crate) fn field(&mut self, bytes: &[u8]) {
         self.count(bytes.len());
         self.0.update(bytes);
     }
@@ -225,7 +232,7 @@ impl MacBuilder {
         }
     }
 
-    fn finish(self) -> MacTag {
+    pub(crate) fn finish(self) -> MacTag {
         self.0.finalize().into_bytes().into()
     }
 }

@@ -7,6 +7,7 @@ mod address;
 mod approval;
 mod destination;
 mod fetch;
+mod file_url;
 mod host_port;
 mod integration_rules;
 mod package_policy;
@@ -22,6 +23,7 @@ pub use fetch::{
     FetchException, FetchExceptionParseError, FetchRoute, FetchTarget, RouteError, URL_BYTES_MAX,
     UrlError,
 };
+pub use file_url::{FileUrlCredential, FileUrlGrant, FileUrlKey, mac_for_file_url};
 pub use host_port::{BroadAccess, HostPort, HostPortError};
 pub use integration_rules::{
     IntegrationRules, allowed_addresses, internet_integration, matching_integration,

@@ -1,6 +1,7 @@
 //! Configuration of a service. The interfaces read options and variables; the service sees only
 //! this.
 
+use crate::data::file_urls::FileUrlConfig;
 use crate::identity::tokens::Issuer;
 use engine::Clock;
 use std::collections::HashMap;
@@ -45,6 +46,8 @@ pub struct Config {
     pub key_rate_per_second: u32,
     /// Concurrent requests of a key without a limit of its own.
     pub key_concurrency: u32,
+    /// The addresses of this server in URLs of files.
+    pub file_urls: FileUrlConfig,
     /// `host:port` of internal servers that documents may be fetched from.
     pub fetch_exceptions: Vec<String>,
     /// Upper bounds of limits for code of a workspace, by workspace name; other workspaces have the
@@ -95,6 +98,7 @@ impl Config {
             // More than one client needs, and few enough to leave capacity for other clients.
             key_rate_per_second: 2_000,
             key_concurrency: 512,
+            file_urls: FileUrlConfig::default(),
             fetch_exceptions: Vec::new(),
             workspace_limits: HashMap::new(),
             static_hosts: HashMap::new(),

@@ -12,6 +12,7 @@ mod data;
 mod error;
 mod idempotency;
 mod identity;
+mod mac_keys;
 mod maintenance;
 mod memory_trim;
 pub mod metrics;
@@ -47,6 +48,9 @@ pub use catalog::tool_definition::{
 pub use catalog::tools::ToolChange;
 pub use config::Config;
 pub use data::documents::{DocumentQuery, FetchRequest};
+pub use data::file_urls::{
+    FILE_URL_LIFETIME, FILE_URL_LIFETIME_MAX, FileRef, FileUrlConfig, FileUrlSigner, has_signature,
+};
 pub use data::inputs::FileInput;
 pub use data::staging::{StagedFile, StagingFile};
 pub use data::volumes::{VolumeChange, VolumeFile, VolumeRequest, VolumeView};

@@ -1,6 +1,5 @@
 //! Executions, sessions, calls of tools and their approvals.
 
-pub(crate) mod approval_key;
 pub(crate) mod approvals;
 pub(crate) mod call_target;
 pub(crate) mod calls;

@@ -13,12 +13,12 @@ use crate::network::{self, EgressLogQueue};
 use crate::runs::approvals::{ApprovalChange, ApprovalJsonCache};
 use crate::runs::executions::ActiveExecution;
 use crate::runs::output_budget::OutputBudget;
-use crate::{maintenance, readiness, runs::approval_key};
+use crate::{mac_keys, maintenance, readiness};
 use chrono::{DateTime, Utc};
 use db::{Database, DatabaseError, NewAuditEntry};
 use egress::{FetchConfig, Fetcher, Proxy};
 use engine::{Clock, Engine, PackageRoot, VolumeBase};
-use policy::ApprovalKey;
+use policy::{ApprovalKey, FileUrlKey};
 use redact::SecretEncodingsCache;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,6 +44,7 @@ pub struct Service {
     pub(crate) engine: Arc<Engine>,
     pub(crate) fetcher: Fetcher,
     pub(crate) approval_key: ApprovalKey,
+    pub(crate) file_url_key: FileUrlKey,
     /// Locked for writing while all values are encrypted with a new key.
     pub(crate) vault: Arc<RwLock<Vault>>,
     /// Absent if no issuer is trusted: then only API keys are accepted.
@@ -84,6 +85,8 @@ pub enum StartError {
     Database(#[from] DatabaseError),
     #[error("cannot use the approval key: {0}")]
     ApprovalKey(keyfile::Error),
+    #[error("cannot use the key of the file URLs: {0}")]
+    FileUrlKey(keyfile::Error),
     #[error("cannot use the master key of the secrets: {0}")]
     Vault(#[from] VaultError),
     #[error("cannot create the directory for packages of sessions: {0}")]
@@ -122,8 +125,8 @@ impl Service {
             let (files, directory) = (quarantined.files, quarantined.directory.display());
             tracing::warn!(files, %directory, "files without a record were moved aside");
         }
-        let approval_key =
-            approval_key::load_or_create(&config.data).map_err(StartError::ApprovalKey)?;
+        let approval_key = mac_keys::approval_key(&config.data).map_err(StartError::ApprovalKey)?;
+        let file_url_key = mac_keys::file_url_key(&config.data).map_err(StartError::FileUrlKey)?;
         let in_use = db.read(|rows| rows.sealing_keys())?;
         let vault = Vault::open_with(config.secrets_key.clone(), &config.data, &in_use)?;
         let fetcher = new_fetcher(&config)?;
@@ -151,6 +154,7 @@ impl Service {
             engine,
             fetcher,
             approval_key,
+            file_url_key,
             vault: Arc::new(RwLock::new(vault)),
             approval_changes: broadcast::Sender::new(APPROVAL_CHANGES_BUFFERED),
             approval_json: ApprovalJsonCache::default(),

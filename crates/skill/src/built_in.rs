@@ -11,5 +11,16 @@ macro_rules! files {
 
 pub(crate) const BUILT_IN: [(&str, BuiltInFiles); 2] = [
     ("code-interpreter", files!("code-interpreter", "SKILL.md")),
-    ("dataviz", files!("dataviz", "SKILL.md", "assets/chart.html", "scripts/chart.py")),
+    (
+        "dataviz",
+        files!(
+            "dataviz",
+            "SKILL.md",
+            "assets/SHA256SUMS",
+            "assets/chart.html",
+            "assets/chart.umd.min.js",
+            "assets/chart.umd.min.js.LICENSE.md",
+            "scripts/chart.py"
+        ),
+    ),
 ];

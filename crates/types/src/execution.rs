@@ -137,7 +137,7 @@ pub struct OutputFile {
     pub size: u64,
     pub sha256: String,
     pub kind: FileKind,
-    /// URL of its content, if that is stored.
+    /// URL of its content, if that is stored: absolute, signed, and valid for a limited time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub url: Option<String>,
 }

@@ -24,9 +24,12 @@ pub struct File {
     pub size: u64,
     pub sha256: String,
     pub source: FileSource,
-    /// The URL that it was fetched from.
+    /// URL of its content: absolute, signed, and valid for a limited time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub url: Option<String>,
+    /// The URL that it was fetched from.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub source_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sandbox_id: Option<SandboxId>,
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = []
 # ///
-"""Makes one HTML page with a Chart.js chart from rows of JSON or CSV.
+"""Makes one HTML page with a Chart.js chart from rows of JSON or CSV. The page needs no other file.
 
 The first column has the labels, each further column is a series of numbers.
 """
@@ -15,7 +15,7 @@ import math
 import sys
 from pathlib import Path
 
-TEMPLATE = Path(__file__).resolve().parent.parent / "assets" / "chart.html"
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
 TYPES = ("bar", "line", "doughnut", "scatter")
 # More points than a page can show; a browser would only become slow.
 ROWS_MAX = 10_000
@@ -69,14 +69,15 @@ def chart_data(rows: list[dict[str, object]], chart_type: str) -> dict[str, obje
         {"name": column, "values": [number(row[column], column, line) for line, row in enumerate(rows, 1)]}
         for column in columns
     ]
-    return {"labels": [str(value) for value in labels], "series": series}
+    return {"type": chart_type, "labels": [str(value) for value in labels], "series": series}
 
 
-def page(data: dict[str, object], chart_type: str, title: str, chart_js: str) -> str:
-    text = TEMPLATE.read_text(encoding="utf-8")
+def page(data: dict[str, object], title: str) -> str:
+    text, chart_js = ((ASSETS / name).read_text(encoding="utf-8") for name in ("chart.html", "chart.umd.min.js"))
     # In HTML, the text of a script ends at the first `</script>`, whatever it is part of.
     embedded = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
-    places = {"title": html.escape(title), "chart_js": html.escape(chart_js), "type": chart_type, "data": embedded}
+    # The page allows this script by its hash, so that it stands there unchanged.
+    places = {"title": html.escape(title), "chart_js": chart_js, "data": embedded}
     pieces = text.split("{{")
     # Each piece is filled by itself, so that braces in the data are never taken for a place.
     filled = [places[name] + rest for name, rest in (piece.split("}}", 1) for piece in pieces[1:])]
@@ -88,11 +89,10 @@ def main() -> int:
     parser.add_argument("rows", type=Path, help="a .csv file with a header, or JSON with a list of objects")
     parser.add_argument("--type", choices=TYPES, default="bar")
     parser.add_argument("--title", default="Chart")
-    parser.add_argument("--chart-js", default="chart.umd.js", metavar="URL", help="where the page finds Chart.js")
     parser.add_argument("--out", type=Path, metavar="PATH", help="where the page is written instead of stdout")
     args = parser.parse_args()
     try:
-        text = page(chart_data(read_rows(args.rows), args.type), args.type, args.title, args.chart_js)
+        text = page(chart_data(read_rows(args.rows), args.type), args.title)
         if args.out is None:
             sys.stdout.write(text)
         else:

@@ -459,6 +459,9 @@ class Document:
     source: Literal["upload", "url", "code"]
     created_at: datetime
     url: str | None = None
+    """Of its content: absolute, signed, and valid for a limited time."""
+    source_url: str | None = None
+    """The URL that it was fetched from."""
     sandbox_id: str | None = None
     execution_id: str | None = None
     expires_at: datetime | None = None

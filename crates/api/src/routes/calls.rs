@@ -58,6 +58,7 @@ async fn call(
             .run(&caller, request.into_run(id), submit_options(&caller, claim, mode))
             .await?,
         mode,
+        app.service.file_urls(&caller),
     )
     .await
 }
@@ -100,7 +101,8 @@ async fn test_unsaved(
     UnsavedTestBody(request): UnsavedTestBody,
 ) -> Result<Response, Problem> {
     let options = submit_options(&caller, claim, mode);
-    call_response(app.service.run(&caller, request.into_run(), options).await?, mode).await
+    let submitted = app.service.run(&caller, request.into_run(), options).await?;
+    call_response(submitted, mode, app.service.file_urls(&caller)).await
 }
 
 /// Run the `test()` of a tool of an agent
@@ -134,7 +136,8 @@ async fn test_of_agent(
 ) -> Result<Response, Problem> {
     let run = app.service.agent_tool_test(&caller, agent, &tool, request).await?;
     let options = submit_options(&caller, claim, mode);
-    call_response(app.service.run(&caller, run, options).await?, mode).await
+    let submitted = app.service.run(&caller, run, options).await?;
+    call_response(submitted, mode, app.service.file_urls(&caller)).await
 }
 
 /// Run the `test()` of a tool
@@ -167,6 +170,7 @@ async fn test(
             .run(&caller, request.into_run(id, None), submit_options(&caller, claim, mode))
             .await?,
         mode,
+        app.service.file_urls(&caller),
     )
     .await
 }

@@ -2,17 +2,19 @@
 
 use super::Routes;
 use crate::AppState;
+use crate::byte_range::ByteRange;
 use crate::extract::{Json, Path, Query, is_json};
 use crate::files::{self, Octets, stage, with_idle_timeout};
 use crate::multipart;
 use crate::problem::Problem;
+use crate::signed_url::SignedFile;
 use axum::Extension;
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request, State};
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use futures_util::TryStreamExt;
-use service::{Caller, DocumentQuery, FetchRequest, Page, RequestCaller};
+use service::{Caller, DocumentQuery, FetchRequest, FileRef, Page, RequestCaller};
 use std::sync::Arc;
 use types::{Error, ErrorCode, ExecutionId, File, FileId};
 use utoipa::ToSchema;
@@ -60,8 +62,9 @@ async fn create(
     caller: Extension<RequestCaller>,
     request: Request,
 ) -> Result<(StatusCode, Json<Page<File>>), Problem> {
+    let urls = app.service.file_urls(&caller);
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let items = if kind.is_some_and(is_json) {
+    let mut items = if kind.is_some_and(is_json) {
         let Json(request) = Json::<FetchRequest>::from_request(request, &app).await?;
         app.service.fetch_documents(&caller, request).await?
     } else {
@@ -80,6 +83,7 @@ async fn create(
         })?;
         upload(&app, &caller, form).await?
     };
+    items.iter_mut().for_each(|document| urls.sign_document(document));
     Ok((StatusCode::CREATED, Json(Page { items, next_cursor: None })))
 }
 
@@ -135,7 +139,10 @@ async fn list(
     caller: Extension<RequestCaller>,
     Query(query): Query<DocumentQuery>,
 ) -> Result<Json<Page<File>>, Problem> {
-    Ok(Json(app.service.documents(&caller, query).await?))
+    let mut page = app.service.documents(&caller, query).await?;
+    let urls = app.service.file_urls(&caller);
+    page.items.iter_mut().for_each(|document| urls.sign_document(document));
+    Ok(Json(page))
 }
 
 /// Get the metadata of a document
@@ -152,25 +159,55 @@ async fn get(
     caller: Extension<RequestCaller>,
     Path(id): Path<FileId>,
 ) -> Result<Json<File>, Problem> {
-    Ok(Json(app.service.document(&caller, id)?))
+    let mut document = app.service.document(&caller, id)?;
+    app.service.file_urls(&caller).sign_document(&mut document);
+    Ok(Json(document))
 }
 
 /// Download a document
+///
+/// With a key, or with the signed `url` of the document, which needs none.
 #[utoipa::path(
     get,
     path = "/documents/{id}/content",
     operation_id = "readDocument",
     tag = "documents",
     params(("id" = FileId, Path)),
-    responses((status = 200, description = "The content of the file", body = Octets, content_type = "*/*"))
+    responses(
+        (status = 200, description = "The content of the file", body = Octets, content_type = "*/*"),
+        (status = 206, description = "The part that `Range` requests", body = Octets, content_type = "*/*"),
+    )
 )]
 async fn content(
     State(app): State<Arc<AppState>>,
     caller: Extension<RequestCaller>,
     Path(id): Path<FileId>,
+    signed: Option<Extension<SignedFile>>,
+    method: Method,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (document, bytes) = app.service.open_document(&caller, id)?;
-    Ok(files::download(bytes, document.size, &document.name))
+    send_file(&app, &caller, FileRef::Document(id), signed, (&method, &headers)).await
+}
+
+/// Sends a file. With a signed URL it is the one that the signature names, and other sites may show
+/// it.
+async fn send_file(
+    app: &AppState,
+    caller: &Caller,
+    named: FileRef,
+    signed: Option<Extension<SignedFile>>,
+    (method, headers): (&Method, &HeaderMap),
+) -> Result<Response, Problem> {
+    let is_signed = signed.is_some();
+    let file = signed.map_or(named, |Extension(SignedFile(file))| file);
+    let (file, bytes) = app.service.open_file(caller, &file).await?;
+    let range = ByteRange::requested(method, headers, file.size);
+    let mut response = files::download_range(bytes, file.size, &file.name, range)?;
+    if is_signed {
+        let cross_origin = HeaderValue::from_static("cross-origin");
+        response.headers_mut().insert("cross-origin-resource-policy", cross_origin);
+    }
+    Ok(response)
 }
 
 /// Delete a document
@@ -192,6 +229,8 @@ async fn delete(
 }
 
 /// Download a file that an execution produced
+///
+/// With a key, or with the signed `url` of the file, which needs none.
 #[utoipa::path(
     get,
     path = "/assets/{execution_id}/{*filename}",
@@ -201,13 +240,19 @@ async fn delete(
         ("execution_id" = ExecutionId, Path),
         ("filename" = String, Path, description = "as in `files_out`"),
     ),
-    responses((status = 200, description = "The content of the file", body = Octets, content_type = "*/*"))
+    responses(
+        (status = 200, description = "The content of the file", body = Octets, content_type = "*/*"),
+        (status = 206, description = "The part that `Range` requests", body = Octets, content_type = "*/*"),
+    )
 )]
 async fn asset(
     State(app): State<Arc<AppState>>,
     caller: Extension<RequestCaller>,
-    Path((id, name)): Path<(ExecutionId, String)>,
+    Path((execution, name)): Path<(ExecutionId, String)>,
+    signed: Option<Extension<SignedFile>>,
+    method: Method,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (file, bytes) = app.service.asset(&caller, id, &name).await?;
-    Ok(files::download(bytes, file.size, &file.name))
+    let named = FileRef::Asset { execution, name };
+    send_file(&app, &caller, named, signed, (&method, &headers)).await
 }

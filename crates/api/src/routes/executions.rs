@@ -62,6 +62,7 @@ async fn execute(
             .run(&caller, request.into_run(None), submit_options(&caller, claim, mode))
             .await?,
         mode,
+        app.service.file_urls(&caller),
     )
     .await
 }
@@ -106,7 +107,8 @@ async fn get(
     {
         return Ok(response);
     }
-    Ok(record_response(app.service.execution_record(&caller, id).await?))
+    let record = app.service.execution_record(&caller, id).await?;
+    Ok(record_response(record, &app.service.file_urls(&caller)))
 }
 
 /// Stream the events of an execution (SSE), from the first or after `Last-Event-ID` to its end
@@ -129,7 +131,8 @@ async fn events(
     Path(id): Path<ExecutionId>,
     LastEventId(after): LastEventId,
 ) -> Result<Response, Problem> {
-    Ok(sse::event_stream(app.service.execution_events(&caller, id, after).await?))
+    let events = app.service.execution_events(&caller, id, after).await?;
+    Ok(sse::event_stream(events, app.service.file_urls(&caller)))
 }
 
 #[derive(Debug, Serialize, ToSchema)]

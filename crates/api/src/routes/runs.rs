@@ -15,7 +15,7 @@ use agent::{
 use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use service::RequestCaller;
+use service::{FileUrlSigner, RequestCaller};
 use std::sync::Arc;
 use types::{AgentId, Execution, ExecutionId};
 use utoipa_axum::router::OpenApiRouter;
@@ -61,9 +61,12 @@ async fn execute_code(
 ) -> Result<Response, Problem> {
     let options = submit_options(&caller, claim, wanted);
     let handle = app.agents.code_execution(&caller, request, options).await?;
+    let urls = app.service.file_urls(&caller);
     Ok(match wanted {
-        ResponseMode::Record => Json(code_result_of(handle.wait().await?)?).into_response(),
-        ResponseMode::Stream => with_location(handle.id(), sse::event_stream(handle.events())),
+        ResponseMode::Record => Json(code_result_of(handle.wait().await?, &urls)?).into_response(),
+        ResponseMode::Stream => {
+            with_location(handle.id(), sse::event_stream(handle.events(), urls))
+        }
         ResponseMode::Async => accepted_response(&handle.detach()),
     })
 }
@@ -78,16 +81,16 @@ pub(crate) async fn settled_response(
     if execution.ended_at.is_some() && execution.entry == agent::AGENT {
         return Ok(Json(app.agents.chat_result(caller, settled.execution).await?).into_response());
     }
-    let ended = execution.ended_at.is_some();
-    Ok(match code_result(execution.clone()) {
+    let (ended, urls) = (execution.ended_at.is_some(), app.service.file_urls(caller));
+    Ok(match code_result(urls.sign_execution(execution.clone())) {
         Some(result) if ended => Json(result).into_response(),
-        _ => record_response(settled),
+        _ => record_response(settled, &urls),
     })
 }
 
-fn code_result_of(execution: Execution) -> Result<CodeResult, Problem> {
+fn code_result_of(execution: Execution, urls: &FileUrlSigner) -> Result<CodeResult, Problem> {
     let id = execution.id;
-    Ok(code_result(execution).ok_or_else(|| not_a_run_error(id))?)
+    Ok(code_result(urls.sign_execution(execution)).ok_or_else(|| not_a_run_error(id))?)
 }
 
 /// Get the result of a code run, or its progress
@@ -105,7 +108,7 @@ async fn code(
     Path(id): Path<ExecutionId>,
 ) -> Result<Json<CodeResult>, Problem> {
     let record = app.service.execution(&caller, id).await?;
-    Ok(Json(code_result_of(record.execution)?))
+    Ok(Json(code_result_of(record.execution, &app.service.file_urls(&caller))?))
 }
 
 /// Send a message to an agent
@@ -145,7 +148,10 @@ async fn run_agent(
             let ended = handle.wait().await?;
             Json(app.agents.chat_result(&caller, ended).await?).into_response()
         }
-        ResponseMode::Stream => with_location(handle.id(), sse::event_stream(handle.events())),
+        ResponseMode::Stream => {
+            let urls = app.service.file_urls(&caller);
+            with_location(handle.id(), sse::event_stream(handle.events(), urls))
+        }
         ResponseMode::Async => accepted_response(&handle.detach()),
     })
 }
@@ -199,7 +205,8 @@ async fn trace(
 ) -> Result<Response, Problem> {
     let trace = match query.format {
         TraceFormat::Json => {
-            return Ok(Json(app.agents.trace(&caller, id).await?).into_response());
+            let trace = app.agents.signed_trace(&caller, id).await?;
+            return Ok(Json(trace).into_response());
         }
         _ => app.agents.run_details(&caller, id).await?,
     };

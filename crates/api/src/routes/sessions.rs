@@ -163,6 +163,7 @@ async fn execute(
             .run(&caller, request.into_run(Some(id)), submit_options(&caller, claim, mode))
             .await?,
         mode,
+        app.service.file_urls(&caller),
     )
     .await
 }

@@ -6,6 +6,7 @@
 mod config;
 mod extra_packages;
 mod options;
+mod public_url;
 mod telemetry;
 #[cfg_attr(not(feature = "otlp"), path = "serve/no_traces.rs")]
 mod traces;
@@ -21,6 +22,7 @@ use agent::{Agents, Models};
 use api::{AllowedHosts, AppState};
 use config::ServeConfig;
 use mcp::{McpOptions, McpServer};
+use public_url::{PublicUrl, file_url_config};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use service::{Service, StartedService};
 use std::io::{self, Write};
@@ -63,9 +65,12 @@ async fn serve(config: ServeConfig) -> Result<ExitCode, CliError> {
     })?;
     let address = listener.local_addr().map_err(|error| CliError::internal(error.to_string()))?;
     let oauth = config.oauth.as_ref();
-    let issuer = oauth.map(|it| it.issuer(address, &config.public_hosts)).transpose()?;
+    let public_url = config.public_url.as_ref();
+    let issuer =
+        oauth.map(|it| it.issuer(address, public_url, &config.public_hosts)).transpose()?;
     let resource = issuer.as_ref().map(api::ProtectedResource::new);
-    let service_config = service::Config { issuer, ..config.service };
+    let file_urls = file_url_config(address, public_url, config.file_url_lifetime);
+    let service_config = service::Config { issuer, file_urls, ..config.service };
     let started = Service::start(service_config, config.engine);
     let StartedService { service, owner_key } =
         started.await.map_err(|error| CliError::internal(error.to_string()))?;
@@ -76,7 +81,9 @@ async fn serve(config: ServeConfig) -> Result<ExitCode, CliError> {
     // Before the server accepts requests, so that a failed build is reported now and not to the
     // first user.
     service.prepare_environment(telemetry::log_progress()).await?;
-    let hosts = AllowedHosts::new(address, &config.public_hosts);
+    let public_host = public_url.map(PublicUrl::host).into_iter();
+    let hosts: Vec<String> = config.public_hosts.iter().cloned().chain(public_host).collect();
+    let hosts = AllowedHosts::new(address, &hosts);
     let models = Models::new(config.models).map_err(|error| CliError::usage(error.to_string()))?;
     let agents = Agents::new(Arc::clone(&service), models, config.skills);
     let app = AppState::new(
@@ -87,8 +94,8 @@ async fn serve(config: ServeConfig) -> Result<ExitCode, CliError> {
         resource,
     );
     print_address(&format!("http://{address}"));
-    let options =
-        McpOptions { task_after: config.task_after, base_url: Some(format!("http://{address}")) };
+    let base_url = service.base_url().map(str::to_owned);
+    let options = McpOptions { task_after: config.task_after, base_url };
     let router = api::router(app, McpServer::new(agents, None, options));
     // The listener stays open while executions drain: clients get their responses and read records,
     // and new work is rejected with an error.

@@ -20,6 +20,7 @@ async fn kept() -> (World, PathBuf) {
         sha256: "00".into(),
         source: FileSource::Upload,
         url: None,
+        source_url: None,
         sandbox_id: None,
         execution_id: None,
         created_at: moment(0),

@@ -18,6 +18,7 @@ fn file(owner: PrincipalId, source: FileSource, execution: Option<ExecutionId>) 
         sha256: "00".into(),
         source,
         url: None,
+        source_url: None,
         sandbox_id: None,
         execution_id: execution,
         created_at: moment(0),

@@ -155,6 +155,7 @@ fn file(owner: PrincipalId) -> File {
         sha256: String::new(),
         source: FileSource::Upload,
         url: None,
+        source_url: None,
         sandbox_id: None,
         execution_id: None,
         created_at: moment(0),

@@ -1,5 +1,6 @@
 //! The output files of executions: files that code wrote, and charts that it displayed.
 
+use crate::data::file_urls::FileRef;
 use crate::data::staging::{TempPath, file_write_error, hex};
 use crate::error::{RequestError, not_found};
 use crate::identity::caller::Caller;
@@ -10,7 +11,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::TimeDelta;
 use db::{Blobs, DatabaseError};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs;
@@ -24,9 +24,6 @@ use uuid::Uuid;
 /// MIME types of charts, and their file extensions.
 const CHARTS: [(&str, &str); 3] =
     [("image/png", "png"), ("image/jpeg", "jpg"), ("image/gif", "gif")];
-/// Characters that are not escaped in the path of a URL.
-const PATH: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b'~').remove(b'/');
 
 /// An output file of an execution whose content is in a temporary file.
 pub(crate) struct ProducedFile {
@@ -92,8 +89,8 @@ impl Service {
             let id = file.id;
             stored.push(file);
             self.db.persist_blob(bytes.as_path().to_owned(), id).await?;
-            let url =
-                format!("/v1/assets/{}/{}", execution.id, utf8_percent_encode(&out.name, PATH));
+            let asset = FileRef::Asset { execution: execution.id, name: out.name.clone() };
+            let url = asset.encoded_path();
             match execution.files_out.iter_mut().find(|output| output.name == out.name) {
                 Some(output) => output.url = Some(url),
                 None => execution.files_out.push(OutputFile { url: Some(url), ..out }),
@@ -136,6 +133,7 @@ impl Service {
             sha256: out.sha256.clone(),
             source: FileSource::Code,
             url: None,
+            source_url: None,
             sandbox_id: execution.sandbox_id,
             execution_id: Some(execution.id),
             created_at: now,

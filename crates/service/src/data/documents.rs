@@ -1,6 +1,7 @@
 //! Documents: files that a caller has uploaded or let the server fetch, stored until they are
 //! deleted or expire.
 
+use crate::data::inputs::last_segment;
 use crate::data::staging::{StagedFile, file_write_error};
 use crate::error::{RequestError, invalid_field, not_found};
 use crate::identity::caller::Caller;
@@ -13,13 +14,15 @@ use egress::FetchedFile;
 use serde::Deserialize;
 use std::fs;
 use std::sync::Arc;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use types::{Error, File, FileId, FileSource};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 const NAME_CHARS_MAX: usize = 255;
 const URLS_MAX: usize = 20;
+/// Part of a file that is copied at once.
+const COPY_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -75,11 +78,33 @@ impl Service {
         }
         let mut fetched = Vec::with_capacity(request.urls.len());
         for url in request.urls {
-            let (fetched_file, staged) = self.fetch_url(&url).await?;
-            let name = document_name(&fetched_file.name)?;
+            let (name, staged) = self.fetch_or_copy(caller, &url).await?;
+            let name = document_name(&name)?;
             fetched.push(NewDocument { name, staged, source: FileSource::Url, url: Some(url) });
         }
         self.persist_documents(caller, fetched).await
+    }
+
+    /// The name and the content of the file at a URL, in a temporary file. A file of this server is
+    /// copied, with the rights of the caller; any other is fetched.
+    pub(crate) async fn fetch_or_copy(
+        &self,
+        caller: &Caller,
+        url: &str,
+    ) -> Result<(String, StagedFile), RequestError> {
+        let Some(own) = self.own_file(url)? else {
+            let (fetched, staged) = self.fetch_url(url).await?;
+            return Ok((fetched.name, staged));
+        };
+        let (file, bytes) = self.open_file(caller, &own).await?;
+        let (mut bytes, mut staging) = (tokio::fs::File::from_std(bytes), self.stage().await?);
+        let mut buffer = vec![0; COPY_BYTES];
+        loop {
+            match bytes.read(&mut buffer).await.map_err(|error| file_write_error(&error))? {
+                0 => return Ok((last_segment(&file.name).to_owned(), staging.finish().await?)),
+                count => staging.write(&buffer[..count]).await?,
+            }
+        }
     }
 
     /// Fetches a URL into a temporary file.
@@ -148,7 +173,8 @@ impl Service {
             size: staged.size,
             sha256: staged.sha256.clone(),
             source: *source,
-            url: url.clone(),
+            url: None,
+            source_url: url.clone(),
             sandbox_id: None,
             execution_id: None,
             created_at: now,

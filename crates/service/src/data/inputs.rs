@@ -1,21 +1,29 @@
 //! Input files of a request: from a document, from a URL, or in the request itself.
 
 use crate::data::documents::{NewDocument, document_name};
+use crate::data::staging::file_write_error;
 use crate::error::{RequestError, field_error, invalid_field};
 use crate::identity::caller::Caller;
 use crate::service::Service;
+use crate::tasks::run_blocking;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use engine::{FileContent, InputFile};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
-use types::{File, FileId, FileSource};
+use types::{Error, ErrorCode, File, FileId, FileSource, Warning};
 use utoipa::ToSchema;
 
 /// Clients send more files in an archive.
 const FILES_MAX: usize = 100;
+/// Part of a file in which a PDF begins: more white space than any program writes.
+const PDF_SEARCHED_BYTES: u64 = 1024;
+/// The code of the warning about an input file with another name than it was given.
+const FILE_RENAMED: &str = "file.renamed";
 
 /// A file for the working directory: exactly one of `document_id`, `url`, `text` and `base64`.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
@@ -29,13 +37,17 @@ pub struct FileInput {
     pub url: Option<String>,
     pub text: Option<String>,
     pub base64: Option<String>,
+    /// Refuses a PDF, which `execute_python` does not support.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub refuse_pdf: bool,
 }
 
 /// A valid input, as far as the request alone shows.
 #[derive(Debug)]
 pub(crate) enum InputSource {
     Document { id: FileId, name: Option<String> },
-    Url { url: String, name: Option<String> },
+    Url { url: String, name: Option<String>, refuse_pdf: bool },
     Bytes { bytes: Vec<u8>, name: String },
 }
 
@@ -46,13 +58,13 @@ impl Service {
         &self,
         caller: &Caller,
         inputs: Vec<FileInput>,
-    ) -> Result<Vec<InputFile>, RequestError> {
+    ) -> Result<(Vec<InputFile>, Vec<Warning>), RequestError> {
         let mut files = Vec::with_capacity(inputs.len());
         for input in parse_inputs(inputs)? {
             files.push(self.load_input(caller, input).await?);
         }
-        make_names_unique(files.iter_mut().map(|file| &mut file.name));
-        Ok(files)
+        let warnings = make_names_unique(files.iter_mut().map(|file| &mut file.name));
+        Ok((files, warnings))
     }
 
     async fn load_input(
@@ -66,10 +78,20 @@ impl Service {
                 let name = name.unwrap_or(document.name);
                 Ok(InputFile { name, content: FileContent::File(Arc::new(bytes)) })
             }
-            InputSource::Url { url, name } => {
-                let (fetched, staged) = self.fetch_url(&url).await?;
-                let name = name.unwrap_or(fetched.name);
-                Ok(InputFile { name, content: FileContent::File(Arc::new(staged.open()?)) })
+            InputSource::Url { url, name, refuse_pdf } => {
+                let (own_name, file) = match self.own_file(&url)? {
+                    Some(own) => {
+                        let (file, bytes) = self.open_file(caller, &own).await?;
+                        (last_segment(&file.name).to_owned(), bytes)
+                    }
+                    None => {
+                        let (fetched, staged) = self.fetch_url(&url).await?;
+                        (fetched.name, staged.open()?)
+                    }
+                };
+                let file = if refuse_pdf { check_no_pdf(&url, file).await? } else { file };
+                let name = name.unwrap_or(own_name);
+                Ok(InputFile { name, content: FileContent::File(Arc::new(file)) })
             }
             InputSource::Bytes { bytes, name } => {
                 Ok(InputFile { name, content: FileContent::Bytes(bytes) })
@@ -89,9 +111,12 @@ impl Service {
                 let document = self.document(caller, id)?;
                 return Ok((name.unwrap_or_else(|| document.name.clone()), document));
             }
-            InputSource::Url { url, name } => {
-                let (fetched, staged) = self.fetch_url(&url).await?;
-                (name.unwrap_or(fetched.name), staged, FileSource::Url, Some(url))
+            InputSource::Url { url, name, refuse_pdf } => {
+                let (own_name, staged) = self.fetch_or_copy(caller, &url).await?;
+                if refuse_pdf {
+                    check_no_pdf(&url, staged.open()?).await?;
+                }
+                (name.unwrap_or(own_name), staged, FileSource::Url, Some(url))
             }
             InputSource::Bytes { bytes, name } => {
                 let mut staging = self.stage().await?;
@@ -116,7 +141,7 @@ pub(crate) fn parse_inputs(inputs: Vec<FileInput>) -> Result<Vec<InputSource>, R
 
 impl FileInput {
     fn parse(self, path: &str) -> Result<InputSource, RequestError> {
-        let Self { name, document_id, url, text, base64 } = self;
+        let Self { name, document_id, url, text, base64, refuse_pdf } = self;
         if let Some(name) = &name {
             engine::check_file_name(name)
                 .map_err(|error| field_error(&format!("{path}/name"), error))?;
@@ -128,7 +153,7 @@ impl FileInput {
         };
         match (document_id, url, text, base64) {
             (Some(id), None, None, None) => Ok(InputSource::Document { id, name }),
-            (None, Some(url), None, None) => Ok(InputSource::Url { url, name }),
+            (None, Some(url), None, None) => Ok(InputSource::Url { url, name, refuse_pdf }),
             (None, None, Some(text), None) => {
                 Ok(InputSource::Bytes { bytes: text.into_bytes(), name: required_name(name)? })
             }
@@ -149,17 +174,55 @@ impl FileInput {
     }
 }
 
-/// Renames inputs with equal names: `a.csv` and `a-1.csv`.
-pub(crate) fn make_names_unique<'a>(names: impl Iterator<Item = &'a mut String>) {
-    let mut used: BTreeSet<String> = BTreeSet::new();
-    for name in names {
+/// Renames inputs with equal names, such as to `a.csv` and `a-1.csv`, and returns a warning for each
+/// that has another name than it was given.
+pub(crate) fn make_names_unique<'a>(names: impl Iterator<Item = &'a mut String>) -> Vec<Warning> {
+    let (mut used, mut warnings) = (BTreeSet::new(), Vec::new());
+    for (index, name) in names.enumerate() {
         let original = name.clone();
         let mut number = 0;
         while !used.insert(name.clone()) {
             number += 1;
             *name = numbered_name(&original, number);
         }
+        if *name != original {
+            let message = format!(
+                "files[{index}] is in the working directory as {name:?}, because another file has \
+                 the name {original:?}"
+            );
+            warnings.push(Warning { code: FILE_RENAMED.to_owned(), message });
+        }
     }
+    warnings
+}
+
+/// The name of a file without its directories.
+pub(crate) fn last_segment(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// Refuses a PDF by its content: a URL can have any ending. Returns the file from its beginning.
+async fn check_no_pdf(url: &str, mut file: fs::File) -> Result<fs::File, RequestError> {
+    let read = run_blocking(move || {
+        let mut begin = Vec::new();
+        (&mut file).take(PDF_SEARCHED_BYTES).read_to_end(&mut begin)?;
+        file.rewind()?;
+        Ok((file, begin))
+    });
+    let (file, begin) = read.await?.map_err(|error: io::Error| file_write_error(&error))?;
+    if !is_pdf(&begin) {
+        return Ok(file);
+    }
+    let message = format!("{url} is a PDF: PDF is not supported; CSV and Excel files are");
+    Err(Error::new(ErrorCode::FileUnsupported, message)
+        .hint("convert the file to CSV or Excel, or pass its text")
+        .into())
+}
+
+/// Whether a file begins as a PDF does, after white space or a byte order mark.
+fn is_pdf(begin: &[u8]) -> bool {
+    let begin = begin.strip_prefix(b"\xef\xbb\xbf").unwrap_or(begin);
+    begin.trim_ascii_start().starts_with(b"%PDF-")
 }
 
 pub(crate) fn numbered_name(name: &str, number: usize) -> String {
@@ -181,7 +244,21 @@ mod tests {
     #[test]
     fn files_of_one_name_stay_two_files() {
         let mut names = ["a.csv", "a.csv", "a-1.csv", "d/a", "d/a"].map(str::to_owned);
-        make_names_unique(names.iter_mut());
+        let warnings = make_names_unique(names.iter_mut());
         assert_eq!(names, ["a.csv", "a-1.csv", "a-1-1.csv", "d/a", "d/a-1"]);
+        let told: Vec<_> = warnings.iter().map(|warning| warning.message.as_str()).collect();
+        assert_eq!(told.len(), 3, "{told:?}");
+        let second = r#"files[1] is in the working directory as "a-1.csv", because another file has the name "a.csv""#;
+        assert_eq!(told[0], second);
+    }
+
+    #[test]
+    fn a_pdf_is_known_by_its_beginning() {
+        for pdf in ["%PDF-1.7\n", "\u{feff}%PDF-1.4", "\r\n %PDF-2.0"] {
+            assert!(is_pdf(pdf.as_bytes()), "{pdf:?}");
+        }
+        for other in ["", "%PDF", "name,kind\na,%PDF-1.7", "PK\u{3}\u{4}", "%!PS-Adobe"] {
+            assert!(!is_pdf(other.as_bytes()), "{other:?}");
+        }
     }
 }

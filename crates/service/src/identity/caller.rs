@@ -155,6 +155,24 @@ impl Caller {
         Some(Self { workspace, principal, credential, clock })
     }
 
+    /// The caller that access tokens of a principal authenticate, until this time. A role is no
+    /// caller.
+    pub(crate) fn of_tokens(
+        workspace: WorkspaceId,
+        principal: Principal,
+        until: DateTime<Utc>,
+        clock: &Clock,
+    ) -> Option<Self> {
+        let credential = CallerCredential::Token { until };
+        let clock = clock.clone();
+        (principal.kind != PrincipalKind::Role).then_some(Self {
+            workspace,
+            principal,
+            credential,
+            clock,
+        })
+    }
+
     pub fn id(&self) -> PrincipalId {
         self.principal.id
     }
@@ -205,12 +223,15 @@ impl Service {
         let Ok([principal]) = <[Principal; 1]>::try_from(principals) else {
             return Err(unknown().into());
         };
-        // A role is no caller; its members are.
-        if principal.kind == PrincipalKind::Role {
-            return Err(unknown().into());
-        }
-        let (credential, clock) = (CallerCredential::Token { until }, self.clock().clone());
-        Ok(Caller { workspace, principal, credential, clock })
+        // Its members are callers, and a role is none.
+        let caller = Caller::of_tokens(workspace, principal, until, self.clock());
+        Ok(caller.ok_or_else(unknown)?)
+    }
+
+    /// The caller that a key authenticates, if the key is valid now.
+    pub(crate) fn caller_with_key(&self, key: KeyId) -> Result<Option<Caller>, RequestError> {
+        let found = self.db.read(|rows| rows.find_key(key))?;
+        Ok(found.and_then(|found| Caller::from_key_row(found, self.clock())))
     }
 
     /// The current state of the caller if the key or token is still valid, for responses that last

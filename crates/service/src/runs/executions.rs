@@ -78,9 +78,11 @@ impl Service {
         if !self.visible_execution(caller, id)?.has_ended() {
             return Ok(None);
         }
+        let urls = self.file_urls(caller);
         let read = move |rows: &Reader<'_>| {
             let bytes = rows.largest_event_batch(workspace, id)?;
-            Ok(rows.execution_json(workspace, id)?.map(|json| (json, bytes)))
+            let json = rows.execution_json(workspace, id)?;
+            Ok(json.map(|json| (json.map(|text| urls.sign_record_json(text)), bytes)))
         };
         let Some((json, batch_bytes)) = self.db.read_off_thread(read).await? else {
             return Err(not_found("execution", id));
@@ -145,7 +147,13 @@ impl Service {
         };
         let workspace = caller.workspace;
         let db = Arc::clone(&self.db);
-        let read = move || db.read(|rows| rows.executions(workspace, &filter, page));
+        let urls = self.file_urls(caller);
+        let read = move || {
+            let mut page = db.read(|rows| rows.executions(workspace, &filter, page))?;
+            let sign = |json: ExecutionJson| json.map(|text| urls.sign_record_json(text));
+            page.items = page.items.into_iter().map(sign).collect();
+            Ok::<_, db::DatabaseError>(page)
+        };
         Ok(self.check_slots.run_check(workspace, read).await??.into())
     }
 

@@ -77,9 +77,14 @@ impl Service {
         let needs = (target.integrations(), target.author());
         let mut files = target.source_files();
         let entry = self.check_entry(workspace, target, id).await?;
-        if let InputFiles::Requested(caller) = &inputs {
-            files.extend(self.load_inputs(caller, requested).await?);
-        }
+        let warnings = match &inputs {
+            InputFiles::Requested(caller) => {
+                let (loaded, warnings) = self.load_inputs(caller, requested).await?;
+                files.extend(loaded);
+                warnings
+            }
+            InputFiles::Stored(stored) => stored.warnings.clone(),
+        };
         let caps = self.limit_caps(workspace)?;
         // An approved call is registered while it waits, and is cancelled there.
         let waiting = self.active_executions().get(&id).map(|waiting| waiting.stop_handle());
@@ -90,6 +95,7 @@ impl Service {
             started_by: Some(requester.id),
             session,
             files,
+            warnings,
             limits,
             caps: Some(caps),
             collect_files: self.file_collection(),

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::sync::Arc;
-use types::{Error, ErrorCode, ExecutionId, FileId, WorkspaceId};
+use types::{Error, ErrorCode, ExecutionId, FileId, Warning, WorkspaceId};
 
 const PIECE_BYTES: usize = 64 * 1024;
 
@@ -36,6 +36,9 @@ pub(crate) struct StoredInputs {
     /// For code in a session: the digest of its working directory when the approval was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) working_directory: Option<String>,
+    /// About files that have other names than they were given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<Warning>,
 }
 
 /// An input file whose bytes are stored.
@@ -68,14 +71,14 @@ impl Service {
         self: &Arc<Self>,
         caller: &Caller,
         inputs: Vec<FileInput>,
-    ) -> Result<Vec<StoredInput>, RequestError> {
+    ) -> Result<(Vec<StoredInput>, Vec<Warning>), RequestError> {
         let mut stored = Vec::with_capacity(inputs.len());
         for input in parse_inputs(inputs)? {
             let (name, document) = self.persist_input(caller, input).await?;
             stored.push(StoredInput { name, id: document.id, sha256: document.sha256 });
         }
-        make_names_unique(stored.iter_mut().map(|file| &mut file.name));
-        Ok(stored)
+        let warnings = make_names_unique(stored.iter_mut().map(|file| &mut file.name));
+        Ok((stored, warnings))
     }
 
     /// The bytes of every input, which must be those that were submitted for approval.

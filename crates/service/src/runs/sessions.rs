@@ -111,7 +111,8 @@ impl Service {
         let caps = self.limit_caps(caller.workspace)?;
         request.limits.resolve(&caps)?;
         request.integrations = resolve_request_integrations(&mut request)?;
-        let files = self.load_inputs(caller, std::mem::take(&mut request.files)).await?;
+        // The list of the files of the session shows their names.
+        let (files, _) = self.load_inputs(caller, std::mem::take(&mut request.files)).await?;
         let id = SandboxId::new(Uuid::now_v7());
         let new_session = NewSession {
             id,

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from .._errors import BelljarError
 from .._models import Artifact, Document, File, FileInput, Page
 from .._plan import Plan, content, delete, get, listed, one, page, post, segment
 
+ASSETS = "/v1/assets/"
 Input = str | PathLike[str] | Document | FileInput
 # Long enough for the largest document over a slow connection.
 TRANSFER_SECONDS = 600.0
@@ -31,10 +33,11 @@ def _input(file: Input) -> Mapping[str, Any]:
 
 
 def asset(file: File | Artifact) -> Plan[bytes]:
-    # Only a path: the key must never follow a URL to another host.
-    if file.url is None or not file.url.startswith("/v1/"):
+    # Only the path: the key must never follow a URL to another host.
+    _, found, path = urlsplit(file.url or "").path.partition(ASSETS)
+    if not found:
         raise BelljarError("file.not_found", f"the bytes of {file.name} are not kept")
-    return get(file.url, content)
+    return get(ASSETS + path, content)
 
 
 def upload(path: str | PathLike[str]) -> Plan[Document]:

@@ -9,7 +9,7 @@ use crate::cli::one_shot::{
 use crate::cli::remote::{RemoteArgs, print_json};
 use crate::cli::resource_names::ResourceKind;
 use crate::cli::{CliError, EXIT_REJECTED, progress, terminal};
-use crate::client::{ApiClient, ApiRequest, ApiRequestBody, ClientError};
+use crate::client::{ApiClient, ApiRequest, ApiRequestBody, ClientError, asset_path};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -257,7 +257,7 @@ pub(in crate::cli) fn exit_code(result: &Value) -> ExitCode {
 /// A file of a result: its local name, and where its bytes are.
 struct ResultFile {
     name: String,
-    url: String,
+    path: String,
 }
 
 fn result_files(result: &Value) -> Vec<ResultFile> {
@@ -265,14 +265,14 @@ fn result_files(result: &Value) -> Vec<ResultFile> {
     let list = |key: &str| result[key].as_array().into_iter().flatten();
     for file in list("generated_files").chain(list("artifacts")) {
         let text = |key: &str| file[key].as_str().map(str::to_owned);
-        let Some(url) = text("url").filter(|url| url.starts_with('/')) else { continue };
+        let Some(path) = text("url").as_deref().and_then(asset_path) else { continue };
         let Some(file_name) = text("name") else { continue };
         let is_free = |name: &String| files.iter().all(|known| known.name != *name);
         // Two rounds may each show a `plot_0.png`, and two tools may write the same name.
         let names = [Some(file_name.clone()), text("asset_filename")].into_iter().flatten();
         let numbered = (1..).map(|number| numbered_name(&file_name, number));
         let name = names.chain(numbered).find(is_free);
-        files.extend(name.map(|name| ResultFile { name, url }));
+        files.extend(name.map(|name| ResultFile { name, path }));
     }
     files
 }
@@ -287,8 +287,8 @@ fn numbered_name(name: &str, number: u32) -> String {
 }
 
 async fn download_files(client: &ApiClient, result: &Value, out: &Path) -> Result<(), CliError> {
-    for ResultFile { name, url } in result_files(result) {
-        let answer = client.send(ApiRequest::get(url)).await?;
+    for ResultFile { name, path } in result_files(result) {
+        let answer = client.send(ApiRequest::get(path)).await?;
         let broken = |error: reqwest::Error| ClientError::Interrupted { reason: error.to_string() };
         write_output_file(out, &name, &answer.bytes().await.map_err(broken)?)?;
     }
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn files_of_one_name_are_all_written() {
         let file = |name: &str| json!({"name": name, "url": "/v1/assets/1/x"});
-        let chart = json!({"name": "a.png", "asset_filename": "plot_1.png", "url": "/v1/x"});
+        let chart = json!({"name": "a.png", "asset_filename": "plot_1.png", "url": "http://a.example/v1/assets/1/x?signature=y"});
         let result = json!({
             "generated_files": [file("a/b.csv"), file("a/b.csv"), file("a/b.csv"), file("c"), file("c")],
             "artifacts": [file("a.png"), chart],

@@ -6,7 +6,7 @@
 use super::{ExecutionDisplay, OutcomeArgs, StdoutUse, write_output_file};
 use crate::cli::remote::{ServerArgs, print_json};
 use crate::cli::{CliError, display, engine_args};
-use crate::client::{ApiClient, ApiRequest, ClientError, EventStream};
+use crate::client::{ApiClient, ApiRequest, ClientError, EventStream, asset_path};
 use reqwest::header::{ACCEPT, HeaderName, HeaderValue, LOCATION};
 use serde_json::Value;
 use std::path::Path;
@@ -116,8 +116,8 @@ async fn download_files(
     out: &Path,
 ) -> Result<(), CliError> {
     for file in &execution.files_out {
-        if let Some(url) = file.url.as_ref().filter(|url| url.starts_with('/')) {
-            let answer = client.send(ApiRequest::get(url)).await?;
+        if let Some(path) = file.url.as_deref().and_then(asset_path) {
+            let answer = client.send(ApiRequest::get(path)).await?;
             let bytes =
                 answer.bytes().await.map_err(|error| interrupted_error(&error.to_string()))?;
             write_output_file(out, &file.name, &bytes)?;

@@ -4,6 +4,7 @@ use super::extra_packages::ExtraPackages;
 use super::options::{
     Args, HostAddress, KindEnvironment, ListenAddress, ServeOptions, WorkspaceLimit,
 };
+use super::public_url::PublicUrl;
 use crate::cli::engine_args::LocalDataArgs;
 use crate::cli::{CliError, model_args};
 use agent::ModelSettings;
@@ -42,6 +43,8 @@ fn secrets_key() -> Result<Option<service::Keyring>, CliError> {
 pub(super) struct ServeConfig {
     pub(super) listen: SocketAddr,
     pub(super) public_hosts: Vec<String>,
+    pub(super) public_url: Option<PublicUrl>,
+    pub(super) file_url_lifetime: Duration,
     pub(super) oauth: Option<OAuth>,
     pub(super) request_limits: RequestLimits,
     pub(super) drain: Duration,
@@ -65,7 +68,9 @@ impl ServeConfig {
         let service = service_config(&mut options, service::Config::new(records))?;
         Ok(Self {
             listen: options.listen.unwrap_or(ListenAddress::DEFAULT).0,
+            file_url_lifetime: file_url_lifetime(options.file_url_seconds)?,
             public_hosts: options.public_host.unwrap_or_default(),
+            public_url: options.public_url,
             oauth: OAuth::from_options(options.oauth_issuer, options.oauth_audience)?,
             request_limits: RequestLimits {
                 rate_per_second: service.key_rate_per_second,
@@ -199,17 +204,19 @@ impl OAuth {
     pub(super) fn issuer(
         &self,
         address: SocketAddr,
+        public_url: Option<&PublicUrl>,
         public_hosts: &[String],
     ) -> Result<service::Issuer, CliError> {
-        let audience = match (&self.audience, public_hosts.first()) {
-            (Some(audience), _) => audience.clone(),
-            (None, Some(host)) => format!("https://{host}/mcp"),
-            (None, None) if address.ip().is_unspecified() => {
+        let audience = match (&self.audience, public_url, public_hosts.first()) {
+            (Some(audience), ..) => audience.clone(),
+            (None, Some(url), _) => format!("{}/mcp", url.as_str()),
+            (None, None, Some(host)) => format!("https://{host}/mcp"),
+            (None, None, None) if address.ip().is_unspecified() => {
                 return Err(CliError::usage(format!(
                     "access tokens cannot be issued for {address}; set their audience with --oauth-audience"
                 )));
             }
-            (None, None) => format!("http://{address}/mcp"),
+            (None, None, None) => format!("http://{address}/mcp"),
         };
         service::Issuer::new(&self.issuer, &audience)
             .map_err(|error| CliError::usage(format!("--oauth-issuer: {error}")))
@@ -250,6 +257,17 @@ fn output_budget_bytes(memory_bytes: u64) -> u64 {
     (memory_bytes / 8).clamp(64 * MIB, 4096 * MIB)
 }
 
+/// Returns the value of `--file-url-seconds`.
+fn file_url_lifetime(option: Option<NonZeroU64>) -> Result<Duration, CliError> {
+    let most = service::FILE_URL_LIFETIME_MAX.as_secs();
+    match option.map(NonZeroU64::get) {
+        Some(seconds) if seconds > most => Err(CliError::usage(format!(
+            "--file-url-seconds {seconds} is too long; the maximum is {most}"
+        ))),
+        seconds => Ok(seconds.map_or(service::FILE_URL_LIFETIME, Duration::from_secs)),
+    }
+}
+
 /// Returns the value of `--<option>-days`.
 fn days(option: &str, value: Option<u64>, default: Duration) -> Result<Duration, CliError> {
     match value {
@@ -267,12 +285,19 @@ mod tests {
 
     #[test]
     fn tokens_are_for_the_address_by_which_the_server_is_known() {
-        let audience = |given: Option<&str>, listen: &str, hosts: &[&str]| {
+        let audience_at = |given: Option<&str>, listen: &str, url: Option<&str>, hosts: &[&str]| {
             let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
             let issuer = Some("https://login.example.org".to_owned());
             let oauth = OAuth::from_options(issuer, given.map(str::to_owned)).unwrap().unwrap();
-            oauth.issuer(listen.parse().unwrap(), &hosts).map(|it| it.audience().to_owned())
+            let url = url.map(|url| url.parse::<PublicUrl>().unwrap());
+            let issuer = oauth.issuer(listen.parse().unwrap(), url.as_ref(), &hosts);
+            issuer.map(|it| it.audience().to_owned())
         };
+        let audience = |given: Option<&str>, listen: &str, hosts: &[&str]| {
+            audience_at(given, listen, None, hosts)
+        };
+        let public = audience_at(None, "0.0.0.0:80", Some("https://c.example/"), &["a.example"]);
+        assert_eq!(public.unwrap(), "https://c.example/mcp");
         let here = "127.0.0.1:7117";
         assert_eq!(audience(None, here, &[]).unwrap(), "http://127.0.0.1:7117/mcp");
         assert_eq!(audience(None, here, &["a.example"]).unwrap(), "https://a.example/mcp");
@@ -280,6 +305,16 @@ mod tests {
         assert_eq!(audience(Some(explicit), "0.0.0.0:80", &["a.example"]).unwrap(), explicit);
         assert!(audience(None, "0.0.0.0:80", &[]).is_err());
         assert!(OAuth::from_options(None, Some(explicit.to_owned())).is_err());
+    }
+
+    #[test]
+    fn a_signed_url_is_valid_for_a_week_at_most() {
+        let lifetime = |seconds| file_url_lifetime(NonZeroU64::new(seconds));
+        assert_eq!(lifetime(60).unwrap(), Duration::from_secs(60));
+        assert_eq!(lifetime(604_800).unwrap(), service::FILE_URL_LIFETIME_MAX);
+        assert_eq!(file_url_lifetime(None).unwrap(), service::FILE_URL_LIFETIME);
+        let refused = lifetime(604_801).unwrap_err().to_string();
+        assert!(refused.contains("--file-url-seconds 604801 is too long"), "{refused}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! key of the configuration file. This is also the order of precedence.
 
 use super::extra_packages::ExtraPackages;
+use super::public_url::PublicUrl;
 use crate::cli::CliError;
 use clap::{ArgMatches, FromArgMatches};
 use engine::PythonChoice;
@@ -56,13 +57,24 @@ pub(super) struct ServeOptions {
     )]
     pub(super) public_host: Option<Vec<String>>,
 
+    /// URL by which clients reach the server, such as `https://belljar.example.org`: the beginning of
+    /// the URLs of files in answers [default: http://ADDRESS:PORT]
+    ///
+    /// Its host is an allowed Host header.
+    #[arg(long, value_name = "URL", env = "BELLJAR_PUBLIC_URL", hide_env_values = true)]
+    pub(super) public_url: Option<PublicUrl>,
+
+    /// Seconds for which a signed URL of a file is valid, up to 604800 [default: 86400]
+    #[arg(long, value_name = "S", env = "BELLJAR_FILE_URL_SECONDS", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
+    pub(super) file_url_seconds: Option<NonZeroU64>,
+
     /// Issuer URL of the OAuth authorization server whose access tokens are accepted besides API
     /// keys [default: none]
     #[arg(long, value_name = "URL", env = "BELLJAR_OAUTH_ISSUER", hide_env_values = true)]
     pub(super) oauth_issuer: Option<String>,
 
-    /// Required `aud` claim of access tokens [default: https://HOST/mcp with the first --public-host,
-    /// otherwise http://ADDRESS:PORT/mcp]
+    /// Required `aud` claim of access tokens [default: URL/mcp with --public-url, https://HOST/mcp with
+    /// the first --public-host, otherwise http://ADDRESS:PORT/mcp]
     #[arg(long, value_name = "URL", env = "BELLJAR_OAUTH_AUDIENCE", hide_env_values = true)]
     pub(super) oauth_audience: Option<String>,
 

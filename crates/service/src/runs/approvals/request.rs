@@ -38,7 +38,7 @@ impl Service {
         self.check_run(workspace, who, &run).await?;
         let limits = run.limits.resolve(&self.limit_caps(workspace)?)?;
         let entry = self.check_entry(workspace, run.target.clone(), id).await?;
-        let files = self.persist_inputs(caller, std::mem::take(&mut run.files)).await?;
+        let (files, warnings) = self.persist_inputs(caller, std::mem::take(&mut run.files)).await?;
         let working_directory = match run.session {
             Some(session) if run.target.is_submitted_code() => {
                 Some(self.engine.directory_digest(session).await?)
@@ -46,7 +46,7 @@ impl Service {
             _ => None,
         };
         let access = self.run_access(workspace, who, &run).await?;
-        let inputs = StoredInputs { files, working_directory };
+        let inputs = StoredInputs { files, working_directory, warnings };
         let subject = ApprovalSubject::new(run, inputs, options.parent, access);
         let approval = self.new_approval(caller, id, &subject, &entry, self.now());
         let record = Arc::new(subject.waiting_record(&approval, &entry, limits));

@@ -82,6 +82,7 @@ impl ApprovalSubject {
             code: approval.code.clone(),
             arguments: target.arguments().cloned(),
             files_in: self.inputs.files.iter().map(|file| file.name.clone()).collect(),
+            warnings: self.inputs.warnings.clone(),
             ..Execution::new(approval.execution_id, limits, approval.created_at)
         }
     }
@@ -151,7 +152,8 @@ impl Service {
             return Ok(false);
         }
         let access = self.run_access(workspace, &caller.principal, run).await?;
-        let inputs = StoredInputs { files: Vec::new(), working_directory: None };
+        let inputs =
+            StoredInputs { files: Vec::new(), working_directory: None, warnings: Vec::new() };
         let subject = ApprovalSubject::new(run.clone(), inputs, None, access);
         let bound = subject.bound_call(workspace, requester);
         Ok(remembered.iter().any(|one| {
