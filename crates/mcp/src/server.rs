@@ -435,7 +435,8 @@ impl ServerHandler for McpServer {
         context: Context,
     ) -> Result<GetTaskResult, ErrorData> {
         let record = self.find_task(&request.task_id, &context).await?;
-        let urls = self.service.file_urls(&self.caller(&context)?);
+        let caller = self.caller(&context)?;
+        let urls = self.service.file_urls(&caller);
         Ok(GetTaskResult::new(task::detailed_task(&record.execution, &urls)))
     }
 
