@@ -4,9 +4,12 @@ use crate::harness::{belljar, browser, stderr, stdout};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 const GOOD: &str = "---\nname: pdf\ndescription: Reads PDF files.\n---\n# How\n\nRead it.\n";
@@ -332,10 +335,10 @@ const BAR_COLOUR: &str = "4c78a8";
 
 /// The box of a number, over white.
 const BOX_COLOUR: &str = "333333";
-/// Moves a pointer over the second of two bars.
+/// Moves a pointer over the first of two bars.
 const POINTER: &str = "<script>{
   const target = document.getElementById('chart'), box = target.getBoundingClientRect();
-  const at = { clientX: box.left + box.width * 0.75, clientY: box.bottom - 60, bubbles: true };
+  const at = { clientX: box.left + box.width * 0.25, clientY: box.bottom - 60, bubbles: true };
   target.dispatchEvent(new MouseEvent('mousemove', at));
 }</script>";
 
@@ -387,7 +390,7 @@ fn totals_that_code_has_computed_become_a_chart() {
     // A browser that has nothing but the page draws the numbers.
     let bars = browser::picture_of(&page).bars(BAR_COLOUR);
     let [january, february] = bars[..] else { panic!("{bars:?}") };
-    assert_eq!(january.width(), february.width());
+    assert!(january.width().abs_diff(february.width()) <= 1, "{bars:?}");
     assert!(january.width() > 200 && february.height > 200, "{bars:?}");
     // To a pixel, because edges are blended.
     let expected = february.height * 125 / 300;
@@ -413,6 +416,19 @@ fn with_additions(page: &str, address: &str) -> String {
     page.replace("</body>", &additions)
 }
 
+/// A server that closes every connection, its address, and how many there were.
+fn counting_server() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let visits: Arc<AtomicUsize> = Arc::default();
+    let (address, counted) = (listener.local_addr().unwrap().to_string(), Arc::clone(&visits));
+    std::thread::spawn(move || {
+        for _ in listener.incoming().flatten() {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (address, visits)
+}
+
 // proves P-083
 #[test]
 fn t260_a_chart_page_runs_its_own_scripts_and_loads_nothing() {
@@ -427,9 +443,7 @@ fn t260_a_chart_page_runs_its_own_scripts_and_loads_nothing() {
         !rules.contains("unsafe") && !rules.contains("http") && !rules.contains('*'),
         "{rules}"
     );
-    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    server.set_nonblocking(true).unwrap();
-    let address = server.local_addr().unwrap().to_string();
+    let (address, visits) = counting_server();
     let show = |name: &str, text: &str| {
         let path = here.path().join(name);
         fs::write(&path, text).unwrap();
@@ -439,11 +453,11 @@ fn t260_a_chart_page_runs_its_own_scripts_and_loads_nothing() {
     let shown = show("altered.html", &altered);
     assert_eq!((shown.bars("ff0000"), shown.bars("00ff00")), (Vec::new(), Vec::new()));
     assert_eq!(shown.bars(BAR_COLOUR).len(), 2, "its own scripts run");
-    assert!(server.accept().is_err(), "nothing was loaded");
+    assert_eq!(visits.load(Ordering::Relaxed), 0, "nothing was loaded");
     // The same page without its policy does all of this.
     let shown = show("open.html", &altered.replace("Content-Security-Policy", "x"));
     assert!(!shown.bars("ff0000").is_empty() && !shown.bars("00ff00").is_empty());
-    assert!(server.accept().is_ok(), "the image was loaded");
+    assert!(visits.load(Ordering::Relaxed) > 0, "the image was requested");
 }
 
 #[test]

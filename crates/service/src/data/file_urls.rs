@@ -93,12 +93,12 @@ impl FileRef {
 
 /// The credential whose rights a URL has.
 #[derive(Debug, Clone)]
-enum Credential {
+enum UrlCredential {
     Key(KeyId),
     Tokens { workspace: WorkspaceId, principal: Box<Principal> },
 }
 
-impl Credential {
+impl UrlCredential {
     fn as_signed(&self) -> FileUrlCredential<'_> {
         match self {
             Self::Key(id) => FileUrlCredential::Key(*id),
@@ -115,7 +115,7 @@ impl Credential {
 pub struct FileUrlSigner {
     key: FileUrlKey,
     base: Option<Arc<str>>,
-    credential: Credential,
+    credential: UrlCredential,
     expires: u64,
 }
 
@@ -129,8 +129,8 @@ impl FileUrlSigner {
     pub fn absolute_url(&self, file: &FileRef) -> Option<String> {
         let (base, path) = (self.base.as_deref()?, file.encoded_path());
         let (field, id) = match &self.credential {
-            Credential::Key(id) => (KEY, id.to_string()),
-            Credential::Tokens { principal, .. } => (PRINCIPAL, principal.id.to_string()),
+            UrlCredential::Key(id) => (KEY, id.to_string()),
+            UrlCredential::Tokens { principal, .. } => (PRINCIPAL, principal.id.to_string()),
         };
         let signature = URL_SAFE_NO_PAD.encode(mac_for_file_url(
             &self.key,
@@ -235,8 +235,8 @@ impl Service {
         let FileUrlConfig { base, lifetime, .. } = &self.config.file_urls;
         let now = u64::try_from(self.now().timestamp()).unwrap_or_default();
         let credential = match caller.key() {
-            Some(key) => Credential::Key(key),
-            None => Credential::Tokens {
+            Some(key) => UrlCredential::Key(key),
+            None => UrlCredential::Tokens {
                 workspace: caller.workspace,
                 principal: Box::new(caller.principal.clone()),
             },
@@ -280,8 +280,8 @@ impl Service {
             return Err(ended_url_error(&format!("the URL expired at {end}")).into());
         }
         let caller = match credential {
-            Credential::Key(id) => self.caller_with_key(id)?,
-            Credential::Tokens { workspace, principal } => {
+            UrlCredential::Key(id) => self.caller_with_key(id)?,
+            UrlCredential::Tokens { workspace, principal } => {
                 Caller::of_tokens(workspace, *principal, expires, self.clock())
             }
         };
@@ -291,14 +291,14 @@ impl Service {
 
     /// The credential that a URL names. The key itself is looked up after the signature was
     /// checked; the external id of a principal is part of what was signed.
-    fn url_credential(&self, query: &SignedQuery) -> Result<Option<Credential>, RequestError> {
+    fn url_credential(&self, query: &SignedQuery) -> Result<Option<UrlCredential>, RequestError> {
         match (query.key, query.principal) {
-            (Some(key), None) => Ok(Some(Credential::Key(key))),
+            (Some(key), None) => Ok(Some(UrlCredential::Key(key))),
             (None, Some(id)) => {
                 let Some(workspace) = self.first_workspace()? else { return Ok(None) };
                 let found = self.db.read(|rows| rows.principal(workspace, id))?;
                 let principal = found.map(Box::new);
-                Ok(principal.map(|principal| Credential::Tokens { workspace, principal }))
+                Ok(principal.map(|principal| UrlCredential::Tokens { workspace, principal }))
             }
             _ => Ok(None),
         }
@@ -363,7 +363,7 @@ mod tests {
         FileUrlSigner {
             key: FileUrlKey::new([1; FileUrlKey::BYTES]),
             base: Some("https://belljar.example".into()),
-            credential: Credential::Key(KeyId::new(Uuid::from_u128(7))),
+            credential: UrlCredential::Key(KeyId::new(Uuid::from_u128(7))),
             expires: 1_800_000_000,
         }
     }

@@ -246,10 +246,10 @@ mod tests {
         let mut names = ["a.csv", "a.csv", "a-1.csv", "d/a", "d/a"].map(str::to_owned);
         let warnings = make_names_unique(names.iter_mut());
         assert_eq!(names, ["a.csv", "a-1.csv", "a-1-1.csv", "d/a", "d/a-1"]);
-        let told: Vec<_> = warnings.iter().map(|warning| warning.message.as_str()).collect();
-        assert_eq!(told.len(), 3, "{told:?}");
+        let messages: Vec<_> = warnings.iter().map(|warning| warning.message.as_str()).collect();
+        assert_eq!(messages.len(), 3, "{messages:?}");
         let second = r#"files[1] is in the working directory as "a-1.csv", because another file has the name "a.csv""#;
-        assert_eq!(told[0], second);
+        assert_eq!(messages[0], second);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The URL by which clients reach the server. It never comes from a request: a `Host` header is
-//! chosen by whoever sends it.
+//! chosen by the client that sends it.
 
 use serde::Deserialize;
 use service::FileUrlConfig;
