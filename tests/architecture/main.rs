@@ -30,8 +30,17 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "service",
         &[
-            "boxed", "contract", "db", "egress", "engine", "keyfile", "policy", "redact",
-            "statements", "types", "vault",
+            "boxed",
+            "contract",
+            "db",
+            "egress",
+            "engine",
+            "keyfile",
+            "policy",
+            "redact",
+            "statements",
+            "types",
+            "vault",
         ],
     ),
     ("agent", &["boxed", "service", "skill", "types"]),
@@ -39,9 +48,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("api", &["agent", "mcp", "service", "skill", "types"]),
     (
         "cli",
-        &[
-            "agent", "api", "contract", "engine", "mcp", "service", "skill", "statements", "types",
-        ],
+        &["agent", "api", "contract", "engine", "mcp", "service", "skill", "statements", "types"],
     ),
 ];
 

@@ -51,6 +51,7 @@ mod sealed_answers;
 mod secrets;
 mod sessions;
 mod slow;
+mod statements;
 mod streams;
 mod tools;
 mod web_server;

@@ -147,7 +147,9 @@ impl Service {
             let label = kind.label();
             let done = match self.refresh_caller(caller) {
                 Some(caller) => self.run_statement(&caller, kind, &mut budget).await,
-                None => Err(Error::new(ErrorCode::AuthMissing, "the API key is no longer valid").into()),
+                None => {
+                    Err(Error::new(ErrorCode::AuthMissing, "the API key is no longer valid").into())
+                }
             };
             match done {
                 Ok(Done { action, object, rows, warnings }) => results.push(StatementResult {

@@ -8,7 +8,7 @@ use crate::identity::grants::{GrantQuery, GrantRequest, ObjectKind};
 use crate::identity::principals::PrincipalChange;
 use crate::service::Service;
 use statements::{
-    AccessChange, GranteeKind, GranteeName, GrantedRole, NamedKind, ObjectName, RoleChange,
+    AccessChange, GrantedRole, GranteeKind, GranteeName, NamedKind, ObjectName, RoleChange,
 };
 use types::{Error, ErrorCode, Grant, ObjectRef, PrincipalId, Privilege};
 

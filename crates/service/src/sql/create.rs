@@ -88,11 +88,8 @@ impl Service {
         if let CreateTarget::Keep(found) = target {
             return Ok(unchanged(found, warnings));
         }
-        let allowed_network_rules = self.sql_names(
-            caller,
-            NamedKind::NetworkRule,
-            &integration.allowed_network_rules,
-        )?;
+        let allowed_network_rules =
+            self.sql_names(caller, NamedKind::NetworkRule, &integration.allowed_network_rules)?;
         let allowed_secrets = match &integration.allowed_secrets {
             SecretNames::All => AllowedSecrets::All,
             SecretNames::None => AllowedSecrets::None,
@@ -197,10 +194,10 @@ impl Service {
         };
         let AgentView { agent, warnings: of_specification, code_execution, .. } = view;
         let of_specification = of_specification.into_iter().chain(code_execution.missing);
-        warnings.extend(of_specification.map(|message| Warning {
-            code: "agent.specification".to_owned(),
-            message,
-        }));
+        warnings.extend(
+            of_specification
+                .map(|message| Warning { code: "agent.specification".to_owned(), message }),
+        );
         Ok(done(action, named(kind, agent.id.uuid(), agent.name), warnings))
     }
 

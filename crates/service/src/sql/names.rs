@@ -138,8 +138,9 @@ impl Service {
             return Err(error_at(name, *refused.error));
         }
         let workspace = caller.workspace;
-        let found =
-            self.db.read(|rows| rows.objects_named(NameSpace::Principals, workspace, &name.text))?;
+        let found = self
+            .db
+            .read(|rows| rows.objects_named(NameSpace::Principals, workspace, &name.text))?;
         let missing = || {
             let error = format!("principal {:?} not found", name.text);
             error_at(name, Error::new(ErrorCode::ObjectNotFound, error).hint("check the name"))

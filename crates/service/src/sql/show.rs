@@ -90,9 +90,9 @@ impl Service {
         loop {
             let query = ObjectQuery { limit: Some(PAGE_ROWS), cursor, search: None };
             let (page, next) = self.sql_page(caller, filter.kind, query).await?;
-            let matching = page.into_iter().filter(|row| {
-                row["name"].as_str().is_some_and(|name| filter.matches(name))
-            });
+            let matching = page
+                .into_iter()
+                .filter(|row| row["name"].as_str().is_some_and(|name| filter.matches(name)));
             for row in matching.take(limit - shown.len()) {
                 let row = list_row(filter.kind, row);
                 budget.take(&row)?;
