@@ -21,6 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("environment", &["jail"]),
     ("skill", &[]),
     ("redact", &["types"]),
+    ("statements", &["types"]),
     ("egress", &["keyfile", "policy", "redact", "types"]),
     ("sandbox", &["boxed", "jail", "types"]),
     ("db", &["keyfile", "types"]),
@@ -29,14 +30,26 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "service",
         &[
-            "boxed", "contract", "db", "egress", "engine", "keyfile", "policy", "redact", "types",
+            "boxed",
+            "contract",
+            "db",
+            "egress",
+            "engine",
+            "keyfile",
+            "policy",
+            "redact",
+            "statements",
+            "types",
             "vault",
         ],
     ),
     ("agent", &["boxed", "service", "skill", "types"]),
     ("mcp", &["agent", "contract", "service", "skill", "types"]),
     ("api", &["agent", "mcp", "service", "skill", "types"]),
-    ("cli", &["agent", "api", "contract", "engine", "mcp", "service", "skill", "types"]),
+    (
+        "cli",
+        &["agent", "api", "contract", "engine", "mcp", "service", "skill", "statements", "types"],
+    ),
 ];
 
 /// A type name that is defined more than once makes a reader ask which one is meant. Modules may share the

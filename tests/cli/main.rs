@@ -16,6 +16,7 @@ mod remote;
 mod secret;
 mod session;
 mod skill;
+mod sql;
 mod terminal;
 mod tool;
 mod tool_tests;

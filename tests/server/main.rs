@@ -53,6 +53,7 @@ mod sealed_answers;
 mod secrets;
 mod sessions;
 mod slow;
+mod statements;
 mod streams;
 mod tools;
 mod unsaved_tests;

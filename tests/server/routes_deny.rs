@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operations that every key may use, because they are about the caller.
-const FOR_ANYBODY: [&str; 9] = [
+const FOR_ANYBODY: [&str; 10] = [
     "createKey",
     "explain",
     "getMe",
@@ -19,6 +19,8 @@ const FOR_ANYBODY: [&str; 9] = [
     "listCatalog",
     "listGrants",
     "listKeys",
+    // Each statement checks what it needs.
+    "runStatements",
     "setPreferences",
     // Only of those that one may see.
     "streamApprovals",

@@ -112,3 +112,25 @@ def test_it_is_the_same_awaited(abj: AsyncBelljar) -> None:
             await abj.network_rules.delete(rule.id)
 
     asyncio.run(main())
+
+
+def test_statements_in_sql_do_the_same_and_tell_what_ran_before_an_error(
+    bj: Belljar, abj: AsyncBelljar
+) -> None:
+    rule = "CREATE NETWORK RULE by_sql TYPE = HOST_PORT MODE = EGRESS VALUE_LIST = ('a.example')"
+    created, shown = bj.sql(f"{rule}; SHOW NETWORK RULES LIKE 'BY\\\\_SQL'")
+    assert (created.action, created.statement) == ("created", "CREATE NETWORK RULE")
+    assert created.object is not None
+    assert bj.network_rules.get(created.object.id).value_list == ["a.example"]
+    assert [row["name"] for row in shown.rows or []] == ["by_sql"]
+    with pytest.raises(BelljarError) as raised:
+        bj.sql("DROP NETWORK RULE by_sql;\n  DROP AGENT missing")
+    assert raised.value.code == "object.not_found"
+    assert [result.action for result in raised.value.statements] == ["dropped"]
+    assert (raised.value.errors[0].line, raised.value.errors[0].column) == (2, 14)
+
+    async def awaited() -> None:
+        async with abj:
+            assert (await abj.sql("SHOW AGENTS"))[0].action == "shown"
+
+    asyncio.run(awaited())

@@ -38,6 +38,11 @@ const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClaimedKey(Option<String>);
 
+/// Marks the error of a request that has had a known effect: it is persisted like a success, because a
+/// retry would repeat the effect.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PartialEffect;
+
 impl ClaimedKey {
     pub(crate) fn key(self) -> Option<String> {
         self.0
@@ -115,13 +120,17 @@ async fn run_once(
     match response.status() {
         // The request had some effect, and its extent is unknown.
         StatusCode::INTERNAL_SERVER_ERROR => return Ok(response),
-        status if !status.is_success() => {
+        status if !status.is_success() && !has_partial_effect(&response) => {
             app.service.release_request(caller, &key).await?;
             return Ok(response);
         }
         _ => {}
     }
     store_reply(app, caller, key, response).await
+}
+
+fn has_partial_effect(response: &Response) -> bool {
+    response.extensions().get::<PartialEffect>().is_some()
 }
 
 /// The body that is replayed instead of the first response.

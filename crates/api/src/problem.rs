@@ -7,7 +7,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use service::{ErrorDetail, RequestError};
+use service::{ErrorDetail, RequestError, StatementResult};
 use types::{Error, ErrorCode};
 use utoipa::ToSchema;
 
@@ -32,6 +32,9 @@ pub(crate) struct Problem {
     /// Single errors, if one sentence is not enough
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<ErrorDetail>,
+    /// Of a request with statements in SQL: the results of those that ran before the error.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    statements: Vec<StatementResult>,
 }
 
 impl Problem {
@@ -48,6 +51,7 @@ impl Problem {
             hint: error.hint,
             retryable: error.retryable,
             errors: details,
+            statements: Vec::new(),
         }
     }
 
@@ -58,6 +62,11 @@ impl Problem {
             ErrorCode::CapacityExhausted => self.with_status(StatusCode::SERVICE_UNAVAILABLE),
             _ => self,
         }
+    }
+
+    /// Adds the results of the statements that ran before the error.
+    pub(crate) fn with_statements(self, statements: Vec<StatementResult>) -> Self {
+        Self { statements, ..self }
     }
 
     /// Replaces the status of the error code by a more specific HTTP status.

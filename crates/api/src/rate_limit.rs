@@ -22,8 +22,9 @@ const WORKSPACE_SHARE: usize = 2;
 /// Reserved for the response of a request that may change something, until its size is known: about
 /// that of the largest object in the catalog. Such a response cannot be refused afterwards.
 pub(crate) const RESPONSE_RESERVE: usize = 512 * 1024;
-/// A bucket that was idle for this long is full again and can be dropped.
-const BUCKET_IDLE_TTL: Duration = Duration::from_secs(60);
+/// A bucket that was idle for this long is full again and can be dropped, also after a request of 100
+/// operations at one per second.
+const BUCKET_IDLE_TTL: Duration = Duration::from_secs(120);
 /// Number of buckets at which idle ones are dropped.
 const BUCKETS_BEFORE_CLEANUP: usize = 1_024;
 
@@ -183,6 +184,14 @@ impl RateLimiter {
         BodyMemoryPermit { kind, key, workspace, bytes, bodies }
     }
 
+    /// Counts further operations of a request that was admitted. It is not refused halfway: the bucket goes
+    /// below zero, and the next requests are refused until it has been filled again.
+    pub(crate) fn charge(&self, key: RateLimitSubject, operations: usize) {
+        if let Some(bucket) = lock_buckets(&self.buckets).get_mut(&key) {
+            bucket.tokens -= operations as f64;
+        }
+    }
+
     pub(crate) fn admit(&self, key: RateLimits, now: Instant) -> Admission {
         let rate = f64::from(key.rate_per_second.unwrap_or(self.defaults.rate_per_second));
         let most = key.concurrency.unwrap_or(self.defaults.concurrency);
@@ -325,6 +334,24 @@ mod tests {
                 None
             }
         }
+    }
+
+    #[test]
+    fn t267_each_statement_of_a_request_counts_and_the_next_requests_wait() {
+        let limits = RateLimiter::new(RequestLimits {
+            rate_per_second: 10,
+            concurrency: 4,
+            mcp_sessions: 1,
+        });
+        let (counted, start) = (key(1), Instant::now());
+        let permit = admitted(&limits, counted, start).unwrap();
+        limits.charge(counted.subject, 99);
+        drop(permit);
+        // 20 of a burst less 100: it takes 8.1 s until one is left.
+        assert!(admitted(&limits, counted, start + Duration::from_secs(8)).is_none());
+        assert!(admitted(&limits, counted, start + Duration::from_millis(8_200)).is_some());
+        // The twin: another key is not affected.
+        assert!(admitted(&limits, key(2), start).is_some());
     }
 
     #[test]

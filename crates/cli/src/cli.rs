@@ -39,6 +39,7 @@ mod secret;
 mod serve;
 mod session;
 mod skill;
+mod sql;
 mod terminal;
 mod tool;
 mod volume;
@@ -178,6 +179,15 @@ enum Command {
         belljar secret set openai --client openai < key.txt\n  \
         belljar secret ls")]
     Secret(secret::Args),
+    /// Run SQL statements of Snowflake worksheets
+    ///
+    /// Use it for network rules, external access integrations, secrets, agents and grants that exist as
+    /// SQL. Statements run one after the other; the first error stops.
+    #[command(after_help = "Examples:\n  \
+        belljar sql 'SHOW AGENTS'\n  \
+        belljar sql --file worksheet.sql\n  \
+        belljar sql < worksheet.sql")]
+    Sql(sql::Args),
     /// List, show and cancel executions
     ///
     /// Use it to find out what ran on a server, with which result and resource usage, and to stop
@@ -300,6 +310,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Volume(args) => volume::main(args),
         Command::Network(args) => network::main(args),
         Command::Secret(args) => secret::main(args),
+        Command::Sql(args) => sql::main(args),
         Command::Execution(args) => execution::main(args),
         Command::Approvals(args) => approvals::main(args),
         Command::Permission(args) => permission::main(args),

@@ -127,6 +127,9 @@ pub(crate) struct ApiProblem {
     pub(crate) hint: Option<String>,
     #[serde(default)]
     pub(crate) errors: Vec<ApiProblemDetail>,
+    /// Results of the statements in SQL that ran before the error.
+    #[serde(default)]
+    pub(crate) statements: Vec<Value>,
 }
 
 /// One detail of an error response.

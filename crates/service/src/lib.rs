@@ -25,6 +25,7 @@ mod runs;
 mod secrets;
 mod serde_helpers;
 mod service;
+mod sql;
 mod tasks;
 
 pub use audit::AuditQuery;
@@ -95,4 +96,8 @@ pub use secrets::{
     RotationResult, SecretChange, SecretInjectionRequest, SecretRequest, SecretValue, SecretView,
 };
 pub use service::{Service, StartError, StartedService};
+pub use sql::{
+    NamedObjectRef, ParsedStatements, StatementAction, StatementResult, StatementsOutcome,
+    StatementsRequest, StatementsResponse,
+};
 pub use vault::{Keyring, KeyringParseError, Plaintext};

@@ -65,6 +65,7 @@ pub struct SecretChange {
     pub inject: SecretInjectionRequest,
     #[schema(value_type = Option<String>)]
     pub value: Option<Plaintext>,
+    /// An empty string removes it.
     pub comment: Option<String>,
 }
 
@@ -311,7 +312,7 @@ fn apply_change(
         inject,
         version: secret.version + u64::from(set_by.is_some()),
         set_by: set_by.unwrap_or(secret.set_by),
-        comment: comment.or(secret.comment),
+        comment: comment.or(secret.comment).filter(|comment| !comment.is_empty()),
         updated_at: now,
         ..secret
     }

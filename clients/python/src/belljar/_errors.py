@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._models import Execution
+    from ._models import Execution, StatementResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ class BelljarError(Exception):
         status: int | None = None,
         errors: tuple[Detail, ...] = (),
         request_id: str | None = None,
+        statements: tuple[StatementResult, ...] = (),
     ) -> None:
         super().__init__(code, message)
         self.code = code
@@ -51,6 +52,8 @@ class BelljarError(Exception):
         """The HTTP status of the response; `None` if there was none."""
         self.errors = errors
         self.request_id = request_id
+        self.statements = statements
+        """Of `sql`: the results of the statements before the error."""
 
     def __str__(self) -> str:
         first = f"{self.code}: {self.message}"

@@ -669,6 +669,29 @@ class Secret:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NamedObject:
+    """The object that a statement in SQL named."""
+
+    kind: str
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementResult:
+    """The result of one statement in SQL."""
+
+    statement: str
+    """The words that it starts with, such as `CREATE NETWORK RULE`."""
+    action: Literal["created", "replaced", "dropped", "granted", "revoked", "shown", "unchanged"]
+    line: int
+    object: NamedObject | None = None
+    rows: list[dict[str, Any]] | None = None
+    """Of SHOW and DESCRIBE."""
+    warnings: list[RunWarning] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
 class NetworkEntry:
     """An entry of the network log of the workspace."""
 

@@ -16,7 +16,7 @@ import httpx
 
 from ._decode import decode
 from ._errors import BelljarError, Detail, Unreachable
-from ._models import Page
+from ._models import Page, StatementResult
 
 T = TypeVar("T")
 
@@ -183,6 +183,9 @@ def refusal(response: httpx.Response) -> BelljarError:
             status=response.status_code,
             errors=tuple(decode(Detail, detail) for detail in problem.get("errors", [])),
             request_id=request_id,
+            statements=tuple(
+                decode(StatementResult, result) for result in problem.get("statements", [])
+            ),
         )
     except (AttributeError, LookupError, TypeError, ValueError):
         # A proxy before the server has responded.

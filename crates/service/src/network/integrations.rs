@@ -48,6 +48,7 @@ pub struct IntegrationChange {
     pub allowed_network_rules: Option<Vec<String>>,
     pub allowed_secrets: Option<AllowedSecrets>,
     pub enabled: Option<bool>,
+    /// An empty string removes it.
     pub comment: Option<String>,
 }
 
@@ -168,7 +169,7 @@ impl Service {
                     .unwrap_or(current.allowed_network_rules),
                 allowed_secrets: change.allowed_secrets.unwrap_or(current.allowed_secrets),
                 enabled: change.enabled.unwrap_or(current.enabled),
-                comment: comment.or(current.comment),
+                comment: comment.or(current.comment).filter(|comment| !comment.is_empty()),
                 updated_at: clock.now(),
                 ..current
             };

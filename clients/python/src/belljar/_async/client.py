@@ -16,8 +16,9 @@ from .._models import (
     File,
     LimitsRequest,
     NetworkEntry,
+    StatementResult,
 )
-from .._requests import executions, files, identity, network, runs, sessions
+from .._requests import executions, files, identity, network, runs, sessions, statements
 from .._requests.executions import Entry
 from .._requests.files import Input
 from .._requests.runs import Given
@@ -180,6 +181,14 @@ class AsyncBelljar:
         """Network connections that code attempted, newest first."""
         plan = network.log(execution_id, sandbox_id, host, allowed)
         return self._transport.pages(plan)
+
+    async def sql(self, text: str) -> list[StatementResult]:
+        """Run statements in SQL, separated by `;`, and return their results.
+
+        The first error stops and is raised; statements before it stay executed, and
+        `BelljarError.statements` has their results.
+        """
+        return await self._transport.send(statements.run(text))
 
     async def explain(
         self,

@@ -17,8 +17,9 @@ from .._models import (
     File,
     LimitsRequest,
     NetworkEntry,
+    StatementResult,
 )
-from .._requests import executions, files, identity, network, runs, sessions
+from .._requests import executions, files, identity, network, runs, sessions, statements
 from .._requests.executions import Entry
 from .._requests.files import Input
 from .._requests.runs import Given
@@ -181,6 +182,14 @@ class Belljar:
         """Network connections that code attempted, newest first."""
         plan = network.log(execution_id, sandbox_id, host, allowed)
         return self._transport.pages(plan)
+
+    def sql(self, text: str) -> list[StatementResult]:
+        """Run statements in SQL, separated by `;`, and return their results.
+
+        The first error stops and is raised; statements before it stay executed, and
+        `BelljarError.statements` has their results.
+        """
+        return self._transport.send(statements.run(text))
 
     def explain(
         self,
