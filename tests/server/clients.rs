@@ -2,6 +2,7 @@
 //! a credential reaches its host only. The hosts are on this machine and record all requests.
 
 mod answers;
+mod coderunner;
 mod host;
 
 use crate::harness::{self, wait};
@@ -149,10 +150,14 @@ fn hosts(vouching: &Vouching, journal: &Journal, files: &Path) -> Vec<Host> {
         let repository = repository.clone();
         Box::new(move |seen, line| answers::site(&repository, seen, line))
     };
-    let answers: [(&str, Answer); 8] = [
+    let answers: [(&str, Answer); 12] = [
         ("openai.test", Box::new(answers::openai)),
         ("anthropic.test", Box::new(answers::anthropic)),
         ("gemini.test", Box::new(answers::gemini)),
+        ("groq.test", Box::new(answers::groq)),
+        ("cohere.test", Box::new(answers::cohere)),
+        ("mistral.test", Box::new(answers::mistral)),
+        ("together.test", Box::new(answers::together)),
         ("cognite.test", Box::new(answers::cognite)),
         ("shop.test", Box::new(answers::shop)),
         ("site.test", site()),

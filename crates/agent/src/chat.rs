@@ -273,6 +273,7 @@ impl ChatRun {
         let about = (AGENT, text.as_deref().unwrap_or_default());
         let mut state = RunState::new(&agents.service, &run, model, budget, conversation, about);
         let message = text.as_deref().map(|text| with_files(text, &names));
+        state.agent_loop.tool_results = work.orchestration.tool_results;
         let (time, agent_loop, conversation) =
             (state.agent_loop.budget.time, &mut state.agent_loop, &mut state.conversation);
         let work = answer_message(

@@ -162,6 +162,9 @@ pub struct Command {
     pub started_by: Option<PrincipalId>,
     /// The session to run in. Without one, the sandbox lives for this execution only.
     pub session: Option<SandboxId>,
+    /// The session whose working directory a fresh sandbox works on: its files are copied in before
+    /// the code runs, and changed files are copied back. Absent for a command in a session.
+    pub session_files: Option<SandboxId>,
     /// Environment of a fresh sandbox; a session has its own.
     pub environment: String,
     pub entry: EntryPoint,
@@ -187,6 +190,7 @@ impl Command {
             principal: None,
             started_by: None,
             session: None,
+            session_files: None,
             environment: environment.into(),
             entry,
             files: Vec::new(),

@@ -17,7 +17,9 @@ use crate::runner_request::{runner_request, take_input_files};
 use crate::running_executions::RunningExecution;
 use crate::sandbox_grants::ReservedGrants;
 use crate::session::{SandboxHandle, SessionLease};
+use crate::session_files::SessionFiles;
 use crate::start_queue::CountedExecution;
+use crate::volumes::UnsavedFiles;
 use crate::{host_support, limits};
 use redact::OutputRedactor;
 use sandbox::{ExitReport, StopHandle, ValueRoom};
@@ -62,7 +64,8 @@ struct AdmittedCommand {
 /// The sandbox that a command runs in.
 #[derive(Debug)]
 enum ExecutionTarget {
-    Fresh(ReservedGrants, CapacityPermit),
+    /// With the files of a session, if it works on some.
+    Fresh(ReservedGrants, CapacityPermit, Option<SessionFiles>),
     Session(SessionLease),
 }
 
@@ -87,11 +90,18 @@ impl Engine {
         let (limits, sandbox_id, target) = match command.session {
             None => {
                 self.environment_cache.find(&self.config, &command.environment)?;
+                let source = command.session_files.map(|id| self.session(id)).transpose()?;
+                let requested = match &source {
+                    Some(session) => limits::with_disk_of_session(requested, session),
+                    None => requested,
+                };
                 let limits = limits::resolve_for_sandbox(&caps, &requested)?;
                 let permit = self.wait_for_capacity(&command).await?;
                 let grants = self.reserve_grants(take(&mut command.grants))?;
-                let target = ExecutionTarget::Fresh(grants, permit);
-                (limits, SandboxId::new(Uuid::now_v7()), target)
+                let files = source.map(|session| SessionFiles::lease(&session, &command.stop));
+                let target = ExecutionTarget::Fresh(grants, permit, files.transpose()?);
+                let id = command.session_files.unwrap_or_else(|| SandboxId::new(Uuid::now_v7()));
+                (limits, id, target)
             }
             Some(id) => {
                 if !command.grants.is_empty() {
@@ -155,7 +165,7 @@ impl Engine {
 impl ExecutionTarget {
     fn generation(&self) -> u64 {
         match self {
-            Self::Fresh(..) => 1,
+            Self::Fresh(_, _, files) => files.as_ref().map_or(1, SessionFiles::generation),
             Self::Session(lease) => lease.generation(),
         }
     }
@@ -170,7 +180,7 @@ impl ExecutionTarget {
 
     fn has_egress(&self) -> bool {
         match self {
-            Self::Fresh(reserved, _) => reserved.grants.egress.is_some(),
+            Self::Fresh(reserved, ..) => reserved.grants.egress.is_some(),
             Self::Session(lease) => lease.session.grants().egress.is_some(),
         }
     }
@@ -243,8 +253,8 @@ impl Admitted {
         let Self { engine, command, target, running } = self;
         let run = async {
             match target {
-                ExecutionTarget::Fresh(grants, _permit) => {
-                    command.run_fresh(&engine, &grants, sink, value_room).await
+                ExecutionTarget::Fresh(grants, _permit, files) => {
+                    command.run_fresh(&engine, &grants, files, sink, value_room).await
                 }
                 ExecutionTarget::Session(lease) => {
                     command.run_in_session(&engine, lease, sink, value_room).await
@@ -260,6 +270,7 @@ impl AdmittedCommand {
         self,
         engine: &Arc<Engine>,
         grants: &ReservedGrants,
+        mut session_files: Option<SessionFiles>,
         sink: EventSink<'_>,
         value_room: &ValueRoom,
     ) -> Result<FinishedExecution, Error> {
@@ -276,7 +287,11 @@ impl AdmittedCommand {
         let Some(leased) = leased else { return Ok(self.cancelled_before_start(sink).finished) };
         let mut handle = leased?;
         handle.sandbox.join_group(active.group.clone());
-        let inputs = RunInputs { number: 1, installer: None, value_room };
+        if let Some(files) = &mut session_files {
+            files.copy_into(engine, &mut handle.sandbox).await?;
+        }
+        let session_files = session_files.as_mut().map(|files| (files, &**engine));
+        let inputs = RunInputs { number: 1, installer: None, value_room, session_files };
         let ran = self.run_in_sandbox(&mut handle, inputs, sink).await?;
         handle.sandbox.end().await;
         Ok(ran.finished)
@@ -306,6 +321,7 @@ impl AdmittedCommand {
             number: lease.count_execution(),
             installer: engine.package_installer(&lease, &handle),
             value_room,
+            session_files: None,
         };
         let ran = self.run_in_sandbox(&mut handle, inputs, sink).await;
         let Ok(SandboxRun { mut finished, alive }) = ran else {
@@ -330,7 +346,9 @@ impl AdmittedCommand {
     async fn run_in_sandbox(
         mut self,
         SandboxHandle { sandbox, grants, volumes: held, redactor, .. }: &mut SandboxHandle,
-        RunInputs { number, installer: package_installer, value_room }: RunInputs<'_>,
+        RunInputs { number, installer: package_installer, value_room, session_files }: RunInputs<
+            '_,
+        >,
         sink: EventSink<'_>,
     ) -> Result<SandboxRun, Error> {
         held.refresh().await?;
@@ -370,12 +388,17 @@ impl AdmittedCommand {
         event_redactor.finish(&mut *sink).await;
         let collected = collect_files(sandbox, &command.collect_files, redactor).await;
         let unkept = held.persist().await;
+        let not_copied = match session_files {
+            Some((files, engine)) => files.copy_back(engine, sandbox, redactor).await,
+            None => UnsavedFiles::default(),
+        };
         let (alive, bytes, redactor) = (ending.alive, ending.returned_bytes(), redactor.clone());
         let entry = command.entry;
         let close = move || {
             let mut execution =
                 finish_record(record, &entry, (Some(started), clock.now()), ending, &collected);
             unkept.report_in(&mut execution);
+            not_copied.report_in(&mut execution);
             execution.network.extend(attempts);
             redactor.redact_record(&mut execution);
             (execution, collected)
@@ -413,6 +436,8 @@ struct RunInputs<'a> {
     installer: Option<PackageInstaller>,
     /// Provides the memory for the value.
     value_room: &'a ValueRoom,
+    /// The files of the session that it works on, and the engine that has the session.
+    session_files: Option<(&'a mut SessionFiles, &'a Engine)>,
 }
 
 /// Emits the events that are known only at the end. The writer of the record emits the last one.

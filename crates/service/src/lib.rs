@@ -86,6 +86,7 @@ pub use runs::sessions::{
     OpenedSession, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,
 };
 pub use secrets::{
+pub use runs::tool_result::{ResultForm, code_runner_result};
     RotationResult, SecretChange, SecretInjectionRequest, SecretRequest, SecretValue, SecretView,
 };
 pub use service::{Service, StartError, StartedService};

@@ -63,6 +63,31 @@ fn streamed(line: &mut Line, parts: &[String], end: &str) -> io::Result<()> {
     line.say(end)
 }
 
+/// A chat in the form of OpenAI, which others have as well.
+fn completion(line: &mut Line, text: &str) -> io::Result<()> {
+    line.json(&json!({"id": "c", "object": "chat.completion", "created": 0, "model": "m",
+        "choices": [{"index": 0, "finish_reason": "stop",
+            "message": {"role": "assistant", "content": text}}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}))
+}
+
+pub(super) fn groq(_: &Seen, line: &mut Line) -> io::Result<()> {
+    completion(line, "from groq")
+}
+
+pub(super) fn mistral(_: &Seen, line: &mut Line) -> io::Result<()> {
+    completion(line, "from mistral")
+}
+
+pub(super) fn together(_: &Seen, line: &mut Line) -> io::Result<()> {
+    completion(line, "from together")
+}
+
+pub(super) fn cohere(_: &Seen, line: &mut Line) -> io::Result<()> {
+    line.json(&json!({"id": "c", "finish_reason": "COMPLETE",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "from cohere"}]}}))
+}
+
 pub(super) fn gemini(_: &Seen, line: &mut Line) -> io::Result<()> {
     line.json(&json!({"candidates": [{"finishReason": "STOP",
         "content": {"role": "model", "parts": [{"text": "from gemini"}]}}]}))
@@ -82,6 +107,9 @@ pub(super) fn cognite(seen: &Seen, line: &mut Line) -> io::Result<()> {
         _ => {
             let body = r#"{"error": {"code": 401, "message": "Unauthorized"}}"#;
             let length = body.len();
+    if seen.path == "/echo" {
+        return line.content("text/plain", seen.header("authorization"));
+    }
             let headers = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
             line.head("401 Unauthorized", &headers)?;
             return line.say(body);

@@ -9,8 +9,8 @@ use crate::problem::Problem;
 use crate::sse::ResponseMode;
 use axum::Extension;
 use axum::extract::State;
-use axum::response::Response;
-use service::{CallRequest, RequestCaller, TestRequest};
+use axum::response::{IntoResponse, Response};
+use service::{CallRequest, RequestCaller, ResultForm, Submitted, TestRequest, code_runner_result};
 use std::sync::Arc;
 use types::{Execution, ToolId};
 use utoipa_axum::router::OpenApiRouter;
@@ -36,7 +36,7 @@ pub(crate) fn routes() -> Routes {
     ),
     request_body = CallRequest,
     responses(
-        (status = 200, description = "The record, with the returned `value`", body = Execution),
+        (status = 200, description = "The record, with the returned `value`; with `result: code_runner` only `success`, `tool`, `runtime`, and `output` or `error`", body = Execution),
         (status = 202, description = "Running, or waiting for an approval; `Location` has the record", body = Execution),
     )
 )]
@@ -48,13 +48,16 @@ async fn call(
     claim: ClaimedKey,
     Json(request): Json<CallRequest>,
 ) -> Result<Response, Problem> {
-    call_response(
-        app.service
-            .run(&caller, request.into_run(id), submit_options(&caller, claim, mode))
-            .await?,
-        mode,
-    )
-    .await
+    let form = request.result;
+    let options = submit_options(&caller, claim, mode);
+    let submitted = app.service.run(&caller, request.into_run(id), options).await?;
+    match (form, mode, submitted) {
+        (ResultForm::CodeRunner, ResponseMode::Record, Submitted::Started(handle)) => {
+            let record = handle.wait_for_record().await?;
+            Ok(Json(code_runner_result(&record.execution)).into_response())
+        }
+        (_, _, submitted) => call_response(submitted, mode).await,
+    }
 }
 
 /// Run the `test()` of a tool

@@ -147,7 +147,6 @@ impl Service {
         (integrations, author): (Vec<String>, CodeAuthor),
     ) -> Result<Command, RequestError> {
         if let Some(session) = command.session {
-            self.check_session_integrations(workspace, caller, session, &integrations).await?;
             if let Some(author) = author.principal() {
                 self.check_author_in_session(workspace, caller, session, author).await?;
             }
@@ -171,12 +170,7 @@ impl Service {
         if author == session.owner {
             return Ok(());
         }
-        let integrations = match session.agent {
-            Some(agent) => {
-                self.authorize_agent(workspace, caller, agent).await?.section.integrations
-            }
-            None => session.integrations.clone(),
-        };
+        let integrations = self.session_integrations(workspace, caller, &session).await?;
         self.check_author_egress(workspace, Some(author), &integrations)?;
         for volume in &self.engine.session_grants(session.sandbox_id)?.volumes {
             let privilege = privilege_for(volume.access);
@@ -207,37 +201,23 @@ impl Service {
         Ok(())
     }
 
-    async fn check_session_integrations(
+    /// The integrations that the code of a session may use.
+    pub(crate) async fn session_integrations(
         &self,
         workspace: WorkspaceId,
         caller: &Principal,
-        session: SandboxId,
-        needed: &[String],
-    ) -> Result<(), RequestError> {
-        if needed.is_empty() {
-            return Ok(());
-        }
-        let session = self.session_row(workspace, session)?;
-        let has = match session.agent {
+        session: &Session,
+    ) -> Result<Vec<String>, RequestError> {
+        match session.agent {
             Some(agent) => {
-                self.authorize_agent(workspace, caller, agent).await?.section.integrations
-            }
-            None => session.integrations,
-        };
-        match needed.iter().find(|name| !has.contains(name)) {
-            None => Ok(()),
-            Some(name) => {
-                let message =
-                    format!("the tool needs integration {name:?}, which the session does not have");
-                let hint =
-                    "call the tool without a session, or open a session with this integration";
-                Err(Error::new(ErrorCode::NetworkDenied, message).hint(hint).into())
+                Ok(self.authorize_agent(workspace, caller, agent).await?.section.integrations)
             }
         }
     }
 
     /// The names of integrations, and the principals whose rights count.
     pub(super) async fn resolve_integrations(
+            None => Ok(session.integrations.clone()),
         &self,
         workspace: WorkspaceId,
         caller: &Principal,

@@ -71,7 +71,9 @@ impl Service {
         let workspace = context.workspace;
         self.check_run(workspace, requester, &run).await?;
         let requested = std::mem::take(&mut run.files);
-        let ResolvedRun { target, session, limits, agent, run_as, .. } = run;
+        let ResolvedRun { target, session, on_session_files, limits, agent, run_as, .. } = run;
+        let (session, session_files) =
+            if on_session_files { (None, session) } else { (session, None) };
         let (environment, function) = (target.environment().to_owned(), target.function_id());
         let needs = (target.integrations(), target.author());
         let mut files = target.source_files();
@@ -88,6 +90,7 @@ impl Service {
             principal: Some(requester.name.clone()),
             started_by: Some(requester.id),
             session,
+            session_files,
             files,
             limits,
             caps: Some(caps),
@@ -134,7 +137,7 @@ impl Service {
         run: &ResolvedRun,
     ) -> Result<(), RequestError> {
         self.check_session_access(workspace, requester, run.session).await?;
-        self.check_programs(&run.target, run.session).await
+        self.check_programs(&run.target, run.session.filter(|_| !run.on_session_files)).await
     }
 
     /// Whether a principal may use a session, if one is named, with everything that it has.

@@ -149,7 +149,9 @@ fn check_variable(path: &str, name: &str) -> Result<(), RequestError> {
         };
         return Err(invalid_field(path, message));
     }
-    let client = ClientKind::ALL.into_iter().find(|client| name == client.key_variable());
+    let client = ClientKind::ALL
+        .into_iter()
+        .find(|client| name == client.key_variable() || client.second_key_variable() == Some(name));
     if let Some(client) = client {
         let message = format!(
             "variable {name} is reserved for the client {}; use `inject: {{\"client\": \"{}\"}}`: \
