@@ -36,7 +36,7 @@ async fn change(who: &Api, tool: &Value, configuration: Value) -> Value {
     tool
 }
 
-fn files_with(directory: &Path, text: &str) -> Vec<PathBuf> {
+pub(crate) fn files_with(directory: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

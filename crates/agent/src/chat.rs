@@ -42,7 +42,7 @@ pub struct ChatRequest {
     /// Documents for its code, in `/home/uploaded_files/`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub document_ids: Vec<FileId>,
-    /// Id of the agent in another system; returned with the answer
+    /// External id of the agent: its name, where no id is in the path; returned with the answer
     #[serde(default, rename = "agentExternalId", skip_serializing_if = "Option::is_none")]
     pub agent_external_id: Option<String>,
 }

@@ -188,7 +188,7 @@ impl Service {
         tokens: &TokenVerifier,
         token: &str,
     ) -> Result<Caller, RequestError> {
-        let TokenSubject { name, until } = tokens.verify(token, self.now()).await?;
+        let TokenSubject { name, audiences, until } = tokens.verify(token, self.now()).await?;
         let unknown = || {
             Error::new(
                 ErrorCode::GrantMissing,
@@ -204,6 +204,10 @@ impl Service {
         // A role is no caller; its members are.
         if principal.kind == PrincipalKind::Role {
             return Err(unknown().into());
+        }
+        let service = self.config.caller_token_service.as_ref();
+        if service.is_some_and(|it| audiences.iter().any(|audience| audience == it.audience())) {
+            self.caller_tokens.hold(principal.id, token, until, self.now());
         }
         Ok(Caller { workspace, principal, credential: CallerCredential::Token { until } })
     }

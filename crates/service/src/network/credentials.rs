@@ -29,7 +29,10 @@ fn secret_variables(secret: &UsableSecret) -> Vec<(String, String)> {
 }
 
 /// The variables that the client of each service reads.
-fn client_variables(client: &ClientInjection, placeholder: String) -> Vec<(String, String)> {
+pub(super) fn client_variables(
+    client: &ClientInjection,
+    placeholder: String,
+) -> Vec<(String, String)> {
     let base_url = client.base_url().trim_end_matches('/').to_owned();
     let kind = client.client;
     let second = kind.second_key_variable().map(|variable| (variable, placeholder.clone()));
@@ -95,6 +98,7 @@ fn header_credentials(secret: &UsableSecret) -> Option<Vec<Credential>> {
             scheme: if target.https { Scheme::Https } else { Scheme::Http },
             header: header.parse::<HeaderName>().ok()?,
             prefix: prefix.to_owned(),
+            unavailable: None,
         })
     };
     places.into_iter().map(credential).collect()

@@ -4,6 +4,7 @@
 //! The source of the integrations is fixed when the sandbox is created. The hosts that they allow
 //! are read again for each request (`egress_policy.rs`), so that a change applies to the next one.
 
+use super::caller_token::CallerTokenGrant;
 use super::credentials;
 use super::integrations::INTERNET;
 use crate::data::volumes::privilege_for;
@@ -94,6 +95,7 @@ impl Service {
         let caller = caller.id;
         let consumer = SecretConsumer { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.open_secrets(consumer, |_| true).await?;
+        let caller_token = self.caller_token_grant(consumer, secrets.iter().map(|it| &it.inject));
         let redacted = credentials::redacted_versions(&secrets);
         let redactor = OutputRedactor::from_cache(&self.secret_encodings, &redacted).await?;
         let needs_egress =
@@ -102,7 +104,10 @@ impl Service {
             needs_egress.then(|| self.egress_handler(workspace, caller, source, redactor.clone()));
         Ok(SandboxGrants {
             volumes,
-            variables: credentials::variables(&secrets),
+            variables: credentials::variables(&secrets)
+                .into_iter()
+                .chain(caller_token.iter().flat_map(CallerTokenGrant::variables))
+                .collect(),
             exposed_secrets: credentials::exposed_versions(&secrets),
             redactor,
             egress,
@@ -212,12 +217,12 @@ impl Service {
             Some(agent) => {
                 Ok(self.authorize_agent(workspace, caller, agent).await?.section.integrations)
             }
+            None => Ok(session.integrations.clone()),
         }
     }
 
     /// The names of integrations, and the principals whose rights count.
     pub(super) async fn resolve_integrations(
-            None => Ok(session.integrations.clone()),
         &self,
         workspace: WorkspaceId,
         caller: &Principal,

@@ -34,6 +34,25 @@ pub struct OfferedTool {
 }
 
 impl Service {
+    /// The agent with this external id, which is its name.
+    pub fn agent_by_external_id(
+        &self,
+        caller: &Caller,
+        external_id: Option<&str>,
+    ) -> Result<AgentId, RequestError> {
+        let Some(name) = external_id else {
+            let message = "is required where the path names no agent: the name of an agent";
+            return Err(invalid_field("/agentExternalId", message));
+        };
+        let found = self.db.read(|rows| rows.agent_by_name(caller.workspace, name))?;
+        let agent = found.ok_or_else(|| not_found("agent", name))?;
+        // A caller that may not see the agent does not learn that it exists.
+        match self.can_see(caller, ObjectRef::Agent(agent.id))? {
+            true => Ok(agent.id),
+            false => Err(not_found("agent", name)),
+        }
+    }
+
     /// Resolves an agent that the caller may run.
     pub async fn resolve_agent(
         &self,
