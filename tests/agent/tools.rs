@@ -244,3 +244,93 @@ async fn what_the_tools_of_an_agent_make_is_what_its_run_has_made() {
         assert!(folder.path().join(name).is_file(), "{name}: {}", stderr(&ran));
     }
 }
+
+// proves W-028, W-061, W-063
+#[tokio::test(flavor = "multi_thread")]
+async fn a_code_runner_with_variables_works_on_the_files_of_the_run_and_answers_in_its_own_form() {
+    let reader = "import os\n\ndef run(input):\n    text = open(input['name']).read()\n    \
+                  open('signed.txt', 'w').write('signed')\n    \
+                  return {'read': text, 'key': len(os.environ['SIGNING_KEY'])}\n";
+    let scene = Scene::play(json!([
+        agent_code(
+            "import os\nopen('note.txt', 'w').write('a note')\nprint(os.environ.get('SIGNING_KEY'))"
+        ),
+        call("sign", json!({"name": "note.txt"})),
+        call("sign", json!({"name": "nothing.txt"})),
+        agent_code("print(open('signed.txt').read(), os.environ.get('SIGNING_KEY'))"),
+        say("It is signed."),
+    ]))
+    .await;
+    let agent = scene.agent(format!("tool_results: code_runner\n{RUNS_CODE}")).await;
+    let mut sign = runner("sign", reader);
+    sign["configuration"]["env_variables"] =
+        json!([{"name": "SIGNING_KEY", "value": "a-key-for-signing"}]);
+    attach(scene.owner(), &agent, sign).await;
+    let done = say_to(scene.owner(), &agent, "Sign it.").await;
+    assert_eq!(done["answer"], "It is signed.", "{done:#}");
+    let told = |round: usize| {
+        let results = scene.asked()[round]["messages"].as_array().unwrap().clone();
+        results.last().unwrap()["content"].as_str().unwrap().to_owned()
+    };
+    assert!(told(1).contains("\nNone\n"), "{}", told(1));
+    let result: Value = serde_json::from_str(&told(2)).unwrap();
+    let output = json!({"read": "a note", "key": 17});
+    let expected = json!({"success": true, "tool": "sign", "runtime": "python", "output": output});
+    assert_eq!(result, expected);
+    let failed: Value = serde_json::from_str(&told(3)).unwrap();
+    let said = failed["error"].as_str().unwrap();
+    let details = said.strip_prefix("Code runner 'sign' failed with exit code 1: ").unwrap();
+    let details: Value = serde_json::from_str(details).unwrap();
+    assert!(details["error"].as_str().unwrap().starts_with("FileNotFoundError: "), "{said}");
+    assert!(details["traceback"].as_str().unwrap().contains("line 4"), "{said}");
+    assert!(told(4).contains("\nsigned None\n"), "{}", told(4));
+    assert!(!done.to_string().contains("unisolated"), "{done:#}");
+    let bad = json!({"name": "bad", "specification": "tool_results: text\n"});
+    assert_eq!(scene.owner().refused("POST", "/v1/agents", Some(bad)).await.0, 400);
+}
+
+// proves W-055
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_is_allowed_by_default_reviewed_or_denied_and_the_agent_continues_without_it() {
+    let turns =
+        json!([call("read", json!({"name": "note.txt"})), say("I have tried to read it."),]);
+    let scene =
+        Scene::play(Value::Array((0..3).flat_map(|_| turns.as_array().unwrap().clone()).collect()))
+            .await;
+    let agent = scene.agent(RUNS_CODE).await;
+    let tool = attach(
+        scene.owner(),
+        &agent,
+        runner("read", "def run(input):\n    return input['name']\n"),
+    )
+    .await;
+    let binding = format!("{agent}/tools/{tool}");
+    let attached = scene.owner().get(&agent).await["tools"][0].clone();
+    assert_eq!(attached["approval_action"], "allow", "by default: {attached}");
+    say_to(scene.owner(), &agent, "Read it.").await;
+    assert!(scene.messages(1).contains(r#""note.txt""#), "{}", scene.messages(1));
+
+    let set = async |action: &str| {
+        let body = Some(json!({"approval_action": action}));
+        assert_eq!(scene.owner().call("PATCH", &binding, body).await.0, 200, "{action}");
+    };
+    set("deny").await;
+    let done = say_to(scene.owner(), &agent, "Read it.").await;
+    assert!(
+        scene.messages(3).contains("Tool 'read' denied by agent approval policy"),
+        "{}",
+        scene.messages(3)
+    );
+    let called = &done["response"]["messages"][0]["reasoning"][0]["data"][0]["toolCall"];
+    let result = called["result"].as_str().unwrap();
+    assert!(result.contains("Tool 'read' denied by agent approval policy"), "{done:#}");
+    assert_eq!(done["answer"], "I have tried to read it.");
+
+    set("review").await;
+    let asks = say_to(scene.owner(), &agent, "Read it.").await;
+    assert_eq!(
+        asks["response"]["messages"][0]["actions"][0]["toolConfirmation"]["toolName"], "read",
+        "{asks:#}"
+    );
+    assert_eq!(scene.asked().len(), 5, "it waits for the decision");
+}

@@ -141,3 +141,44 @@ async fn a_tool_that_the_agent_denies_is_refused_in_those_words() {
     let (status, record) = world.owner.call("POST", &path, through).await;
     assert_eq!((status, &record["status"]), (202, &json!("waiting_approval")));
 }
+
+// proves W-028, W-063
+#[tokio::test(flavor = "multi_thread")]
+async fn the_result_of_a_call_has_the_form_of_a_code_runner_if_the_request_says_so() {
+    let world = World::start().await;
+    let code = "def run(input):\n    if input['n'] < 0:\n        raise ValueError('it is negative')\n    \
+                if input['n'] == 7:\n        raise SystemExit(7)\n    \
+                print('printed')\n    return {'doubled': 2 * input['n']}\n";
+    let tool = json!({"name": "double", "tool_type": "code_runner", "environment": "bare",
+        "configuration": {"code": code, "input_schema": [
+            {"name": "n", "field_type": "INTEGER", "required": true}]}});
+    let tool = world.owner.post("/v1/tools", tool).await;
+    let path = format!("/v1/tools/{}/call", tool["id"].as_str().unwrap());
+    let call = |n: i64| json!({"arguments": {"n": n}, "result": "code_runner"});
+    let done = world.owner.post(&path, call(21)).await;
+    let expected =
+        json!({"success": true, "tool": "double", "runtime": "python", "output": {"doubled": 42}});
+    assert_eq!(done, expected);
+
+    let failed = world.owner.post(&path, call(-1)).await;
+    assert_eq!((&failed["success"], &failed["tool"]), (&json!(false), &json!("double")));
+    let said = failed["error"].as_str().unwrap();
+    let details = said.strip_prefix("Code runner 'double' failed with exit code 1: ");
+    let details: Value = serde_json::from_str(details.unwrap_or_else(|| panic!("{said}"))).unwrap();
+    assert_eq!(details["error"], "ValueError: it is negative");
+    let traceback = details["traceback"].as_str().unwrap();
+    assert!(traceback.contains("line 3") && traceback.contains("ValueError"), "{traceback}");
+    assert_eq!(details.as_object().unwrap().len(), 2);
+    let exited = world.owner.post(&path, call(7)).await;
+    let said = exited["error"].as_str().unwrap();
+    assert!(said.starts_with("Code runner 'double' failed with exit code 7: {"), "{said}");
+
+    // By default the record is the result.
+    let record = world.owner.post(&path, json!({"arguments": {"n": 21}})).await;
+    assert_eq!(
+        (&record["status"], &record["value"]),
+        (&json!("succeeded"), &json!({"doubled": 42}))
+    );
+    let unknown = json!({"arguments": {"n": 1}, "result": "text"});
+    assert_eq!(world.owner.refused("POST", &path, Some(unknown)).await.0, 400);
+}

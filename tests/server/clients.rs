@@ -2,6 +2,8 @@
 //! a credential reaches its host only. The hosts are on this machine and record all requests.
 
 mod answers;
+mod caller_token;
+mod coderunner;
 mod host;
 
 use crate::harness::{self, wait};
@@ -35,6 +37,12 @@ impl Setting {
     }
 
     async fn with(more: &[&str]) -> Self {
+        let more = more.iter().map(|it| (*it).to_owned()).collect();
+        Self::with_options(|_| more).await
+    }
+
+    /// With options of the server that depend on the hosts.
+    async fn with_options(more: impl FnOnce(&[Host]) -> Vec<String>) -> Self {
         build_environment();
         let (files, journal, vouching) =
             (tempfile::tempdir().unwrap(), Journal::default(), Vouching::new());
@@ -43,9 +51,8 @@ impl Setting {
         std::fs::write(&roots, vouching.pem()).unwrap();
         let trusting = format!("SSL_CERT_FILE={}", roots.display());
         let names = hosts.iter().flat_map(|host| ["--resolve".to_owned(), resolved(host)]);
-        let names: Vec<String> = names.collect();
-        let options: Vec<&str> =
-            names.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        let options: Vec<String> = names.chain(more(&hosts)).collect();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let world = World::under(&["env", &trusting], &options).await;
         let setting = Self { world, hosts, journal, _files: files };
         setting.open_up().await;
@@ -149,10 +156,14 @@ fn hosts(vouching: &Vouching, journal: &Journal, files: &Path) -> Vec<Host> {
         let repository = repository.clone();
         Box::new(move |seen, line| answers::site(&repository, seen, line))
     };
-    let answers: [(&str, Answer); 8] = [
+    let answers: [(&str, Answer); 12] = [
         ("openai.test", Box::new(answers::openai)),
         ("anthropic.test", Box::new(answers::anthropic)),
         ("gemini.test", Box::new(answers::gemini)),
+        ("groq.test", Box::new(answers::groq)),
+        ("cohere.test", Box::new(answers::cohere)),
+        ("mistral.test", Box::new(answers::mistral)),
+        ("together.test", Box::new(answers::together)),
         ("cognite.test", Box::new(answers::cognite)),
         ("shop.test", Box::new(answers::shop)),
         ("site.test", site()),

@@ -2,7 +2,7 @@
 //! which rules have to name.
 
 use crate::harness::wait;
-use crate::principals::{Person, grant, id, ungrant, workspace};
+use crate::principals::{Person, grant, id, on, ungrant, workspace};
 use crate::test_server::{Api, World};
 use crate::web_server::{RESOLVED, Site, read};
 use serde_json::{Value, json};
@@ -438,6 +438,61 @@ async fn a_tool_that_may_use_the_network_has_the_internet_and_another_has_nothin
         let attempt = &called["network"][0];
         assert_eq!((&attempt["host"], &attempt["allowed"]), (&json!("public.test"), &json!(allow)));
     }
+}
+
+// proves W-062
+#[tokio::test(flavor = "multi_thread")]
+async fn t291_a_tool_with_network_access_works_on_the_files_of_a_session_that_has_none() {
+    let (world, site) = (world().await, Site::start());
+    let api = &world.owner;
+    opened(api, &site).await;
+    let read = format!("urllib.request.urlopen('http://site.test:{}/').read().decode()", site.port);
+    let code = format!(
+        "import urllib.request\n\ndef run(input):\n    page = {read}\n    \
+         open('page.txt', 'w').write(page)\n    return [page, open('note.txt').read()]\n"
+    );
+    let tool = json!({"name": "fetch", "tool_type": "code_runner", "environment": "bare",
+        "configuration": {"code": code, "integrations": ["to_site"]}});
+    let tool = api.post("/v1/tools", tool).await;
+    let at = format!("/v1/tools/{}/call", id(&tool));
+    let closed = session(api, json!([])).await;
+    api.run(&closed, "open('note.txt', 'w').write('a note')").await;
+    let call = json!({"arguments": {}, "sandbox_id": closed});
+    let called = api.post(&at, call.clone()).await;
+    assert_eq!(called["value"], json!(["here", "a note"]), "{called}");
+    assert_eq!(called["network"][0]["integration"], "to_site", "{called}");
+    assert_eq!(api.run(&closed, "open('page.txt').read()").await["value"], "here");
+    // The code of the session has not got what the tool may.
+    let own = api.run(&closed, &format!("import urllib.request\n{read}")).await;
+    assert_eq!(own["error"]["code"], "network.denied", "{own}");
+    // In a session with the same integration it shares the interpreter, as any tool.
+    let open = session(api, json!(["to_site"])).await;
+    api.run(&open, "open('note.txt', 'w').write('another')").await;
+    let called = api.post(&at, json!({"arguments": {}, "sandbox_id": open})).await;
+    assert_eq!(
+        (&called["value"][1], &called["warnings"][0]["code"]),
+        (&json!("another"), &json!("tool.unisolated"))
+    );
+
+    // `allow_network` is the integration `internet`, which the caller and the author must be able to use.
+    let free = json!({"name": "free", "tool_type": "code_runner", "environment": "bare",
+        "configuration": {"code": "def run(input):\n    return open('note.txt').read()\n",
+            "allow_network": true}});
+    let free = api.post("/v1/tools", free).await;
+    let at = format!("/v1/tools/{}/call", id(&free));
+    assert_eq!(api.post(&at, call).await["value"], "a note");
+    let ann = Person::new(&world, "ann").await;
+    grant(api, &ann.id, "USAGE", &workspace(api).await).await;
+    grant(api, &ann.id, "USAGE", &on("tool", &free)).await;
+    let own = session(&ann, json!([])).await;
+    ann.run(&own, "open('note.txt', 'w').write('of ann')").await;
+    let call = json!({"arguments": {}, "sandbox_id": own});
+    let error = ann.refused("POST", &at, Some(call.clone())).await;
+    assert_eq!(error, (403, "grant.missing".to_owned()));
+    let internet = api.get("/v1/integrations").await["items"].as_array().unwrap().clone();
+    let internet = internet.iter().find(|it| it["name"] == "internet").unwrap().clone();
+    grant(api, &ann.id, "USAGE", &on("integration", &internet)).await;
+    assert_eq!(ann.post(&at, call).await["value"], "of ann");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@ use crate::approvals::{approval_of, settled};
 use crate::principals::{Person, grant, id, on, refused, workspace};
 use crate::test_server::{Api, World};
 use crate::vault::exchange;
+use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +36,7 @@ async fn change(who: &Api, tool: &Value, configuration: Value) -> Value {
     tool
 }
 
-fn files_with(directory: &Path, text: &str) -> Vec<PathBuf> {
+pub(crate) fn files_with(directory: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -65,13 +66,14 @@ async fn w_034_variables_are_in_the_environment_of_their_tool_alone() {
     assert_eq!(seen(owner, &tool).await, CANARY);
     assert_eq!(seen(owner, &other).await, "of-the-other");
     assert_eq!(seen(owner, &none).await, "none");
-    // In a session earlier code could have changed what reads it.
+    // In a session earlier code could have changed what reads it, so the tool runs beside it.
     let session = owner.session().await;
     let trap = "import os\nos.environ.get = lambda name, usual=None: globals().setdefault('seen', dict(os.environ))";
     owner.run(&session, trap).await;
     let call = json!({"arguments": {}, "sandbox_id": session});
-    let error = owner.refused("POST", &format!("{}/call", path(&tool)), Some(call.clone())).await;
-    assert_eq!(error, (400, "args.invalid".to_owned()));
+    let record = owner.post(&format!("{}/call", path(&tool)), call).await;
+    let reversed: String = CANARY.chars().rev().collect();
+    assert_eq!(record["value"], reversed, "{record}");
     assert_eq!(owner.run(&session, "'seen' in globals()").await["value"], false);
     let session = owner.session().await;
     let call = json!({"arguments": {}, "sandbox_id": session});
@@ -233,4 +235,167 @@ async fn a_variable_that_was_tampered_with_is_not_run_with() {
         let body = Some(json!({"arguments": {}}));
         refused(&world.owner, "POST", &call, body, (422, "secret.missing")).await;
     }
+}
+
+/// A tool that works on files of its session and has a variable.
+const WORKER: &str = r#"
+import hashlib, json, os, subprocess, sys
+
+def run(input):
+    secret = os.environ["TOKEN"]
+    text = open("note.txt").read()
+    open("note.txt", "a").write("and more")
+    os.makedirs("made/by", exist_ok=True)
+    open("made/by/tool.txt", "w").write(f"signed with {secret}")
+    os.remove("old.txt")
+    return {"read": text, "digest": hashlib.sha256(secret.encode()).hexdigest(), "pid": os.getpid()}
+"#;
+
+/// Code of the session that waits for the tool: in the interpreter, in a thread, in files that Python
+/// reads at its start, and in other processes.
+const WATCHER: &str = r#"
+import builtins, glob, hashlib, os, subprocess, sys, threading, time
+
+for name in ["json.py", "hashlib.py", "sitecustomize.py", "usercustomize.py", "subprocess.py"]:
+    open(name, "w").write("import os\nopen('/workspace/caught.txt', 'a').write(repr(dict(os.environ)))\n")
+open("note.txt", "w").write("a note, ")
+open("old.txt", "w").write("old")
+caught = []
+opened = builtins.open
+def open_and_look(*args, **options):
+    caught.append(dict(os.environ))
+    return opened(*args, **options)
+builtins.open = open_and_look
+hashlib.sha256 = lambda data=b"": caught.append(data)
+
+def look():
+    while not os.path.exists("/workspace/stop"):
+        for path in glob.glob("/proc/[0-9]*/environ"):
+            try:
+                caught.append(opened(path, "rb").read())
+            except OSError:
+                pass
+        caught.append(dict(os.environ))
+        time.sleep(0.01)
+
+threading.Thread(target=look, daemon=True).start()
+"#;
+
+// proves W-061
+#[tokio::test(flavor = "multi_thread")]
+async fn t290_a_tool_with_variables_works_on_the_files_of_a_session_that_cannot_read_them() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    let mut tool = with_token("worker", CANARY);
+    tool["configuration"]["code"] = json!(WORKER);
+    let tool = owner.post("/v1/tools", tool).await;
+    let session = owner.session().await;
+    let watching = owner.run(&session, WATCHER).await;
+    assert_eq!(watching["status"], "succeeded", "{watching}");
+    let call = json!({"arguments": {}, "sandbox_id": session});
+    let record = owner.post(&format!("{}/call", path(&tool)), call).await;
+    assert_eq!(record["status"], "succeeded", "{record}");
+    assert_eq!(record["value"]["read"], "a note, ");
+    let expected = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, CANARY.as_bytes());
+    let hex: String = expected.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(record["value"]["digest"], hex, "its own hashlib has hashed the real value");
+    assert_eq!((&record["sandbox_id"], &record["warnings"]), (&json!(session), &json!([])));
+    let mut files: Vec<&str> = record["files_out"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| it["name"].as_str())
+        .collect();
+    files.sort_unstable();
+    assert_eq!(files, ["made/by/tool.txt", "note.txt"]);
+
+    // What it has done to the files is there, without the value; what it had in memory is not.
+    let after = owner
+        .run(
+            &session,
+            "opened('/workspace/stop', 'w').close()\n\
+             [opened('note.txt').read(), opened('made/by/tool.txt').read(), os.path.exists('old.txt'),\n \
+             os.path.exists('caught.txt'), len(caught) > 0, any('hunter2' in repr(it) for it in caught)]",
+        )
+        .await;
+    let expected =
+        json!(["a note, and more", "signed with [redacted:TOKEN]", false, false, true, false]);
+    assert_eq!(after["value"], expected, "{after}");
+    let names: Vec<&Value> =
+        after["files_out"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(names, ["stop"], "files of the tool are not files of the code that runs next");
+
+    // A tool without variables still shares the interpreter of the session, and is said to.
+    let none = json!({"name": "none", "tool_type": "code_runner", "environment": "bare",
+        "configuration": {"code": "def run(input):\n    return open('note.txt').read()\n"}});
+    let none = owner.post("/v1/tools", none).await;
+    let call = json!({"arguments": {}, "sandbox_id": session});
+    let record = owner.post(&format!("{}/call", path(&none)), call).await;
+    assert_eq!(record["value"], "a note, and more");
+    assert_eq!(record["warnings"][0]["code"], "tool.unisolated");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_works_on_the_files_of_a_session_is_bound_by_the_rights_and_the_space_of_the_session()
+ {
+    let world = World::start().await;
+    let owner = &world.owner;
+    let mut tool = with_token("worker", CANARY);
+    tool["configuration"]["code"] = json!(
+        "import os\ndef run(input):\n    os.environ['TOKEN']\n    \
+         open('big', 'wb').write(bytes(input['size']))\n    return sorted(os.listdir())\n"
+    );
+    let tool = owner.post("/v1/tools", tool).await;
+    let limits = json!({"disk_bytes": 4 << 20});
+    let session = json!({"environment": "bare", "limits": limits});
+    let session = id_of(&owner.post("/v1/sessions", session).await);
+    owner.run(&session, "open('first', 'wb').write(bytes(1 << 20))").await;
+    let call = |size: u64| json!({"arguments": {"size": size}, "sandbox_id": session});
+    let at = format!("{}/call", path(&tool));
+    let fits = owner.post(&at, call(2 << 20)).await;
+    assert_eq!(fits["value"], json!(["big", "first"]), "{fits}");
+    assert_eq!(owner.run(&session, "import os; os.path.getsize('big')").await["value"], 2 << 20);
+    // The copy has as much space as the original, and no more.
+    let large = owner.post(&at, call(8 << 20)).await;
+    assert_eq!(large["status"], "failed", "{large}");
+    assert_eq!(owner.run(&session, "os.path.getsize('first')").await["value"], 1 << 20);
+
+    // Another principal has no more of the session through the tool than without it.
+    let bob = world.principal("bob", &["USAGE"]).await;
+    let me = bob.get("/v1/principals/me").await["id"].clone();
+    grant(owner, me.as_str().unwrap(), "USAGE", &on("tool", &tool)).await;
+    let error = bob.refused("POST", &at, Some(call(1))).await;
+    assert_eq!(error, (404, "session.not_found".to_owned()));
+    let alone = bob.post(&at, json!({"arguments": {"size": 1}})).await;
+    assert_eq!(alone["value"], json!(["big"]));
+
+    // While it works, nothing else runs in the session.
+    let slow = json!("import os, time\ndef run(input):\n    time.sleep(600)\n");
+    change(
+        owner,
+        &tool,
+        json!({"type": "CodeRunner", "code": slow, "timeout_seconds": 600,
+        "env_variables": [{"name": "TOKEN"}]}),
+    )
+    .await;
+    let begun = begin(owner, &at, &json!({"arguments": {}, "sandbox_id": session})).await;
+    let execute = format!("/v1/sessions/{session}/execute");
+    let error = owner.refused("POST", &execute, Some(json!({"code": "1"}))).await;
+    assert_eq!(error, (409, "session.busy".to_owned()));
+    owner.delete(&format!("/v1/sessions/{session}")).await;
+    let ended = settled(owner, &begun).await;
+    assert_eq!(ended["status"], "cancelled", "{ended}");
+}
+
+/// Starts a call, and gives its record before it has ended.
+async fn begin(who: &Api, path: &str, call: &Value) -> Value {
+    let request = who.request(Method::POST, path).header("prefer", "respond-async");
+    let request = request.header("content-type", "application/json").body(call.to_string());
+    let begun = request.send().await.unwrap();
+    assert_eq!(begun.status(), 202);
+    serde_json::from_slice(&begun.bytes().await.unwrap()).unwrap()
+}
+
+fn id_of(session: &Value) -> String {
+    session["sandbox_id"].as_str().unwrap().to_owned()
 }

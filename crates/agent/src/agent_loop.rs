@@ -12,6 +12,7 @@ use crate::observation::ToolOutcome;
 use crate::prompts;
 use crate::toolbox::Toolbox;
 use crate::trace::{Purpose, TraceRecorder};
+use service::ResultForm;
 use service::{Caller, RunHandle, Service};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,6 +35,8 @@ pub(crate) struct AgentLoop<'a> {
     pub(crate) usage: RunUsage,
     pub(crate) trace_recorder: TraceRecorder,
     pub(crate) artifacts: Artifacts,
+    /// What the model reads of a call of a CodeRunner tool.
+    pub(crate) tool_results: ResultForm,
     /// Warnings about tools that ran in the interpreter of the session, by tool name.
     pub(crate) isolation_warnings: BTreeMap<String, Warning>,
     /// The last error, if nothing was computed since. Then the answer may contain only numbers that

@@ -42,7 +42,7 @@ pub struct ChatRequest {
     /// Documents for its code, in `/home/uploaded_files/`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub document_ids: Vec<FileId>,
-    /// Id of the agent in another system; returned with the answer
+    /// External id of the agent: its name, where no id is in the path; returned with the answer
     #[serde(default, rename = "agentExternalId", skip_serializing_if = "Option::is_none")]
     pub agent_external_id: Option<String>,
 }
@@ -273,6 +273,7 @@ impl ChatRun {
         let about = (AGENT, text.as_deref().unwrap_or_default());
         let mut state = RunState::new(&agents.service, &run, model, budget, conversation, about);
         let message = text.as_deref().map(|text| with_files(text, &names));
+        state.agent_loop.tool_results = work.orchestration.tool_results;
         let (time, agent_loop, conversation) =
             (state.agent_loop.budget.time, &mut state.agent_loop, &mut state.conversation);
         let work = answer_message(

@@ -139,6 +139,11 @@ impl ExecutionObservation {
     }
 }
 
+/// The result of a CodeRunner tool in the form of a CodeRunner.
+pub(crate) fn code_runner_text(execution: &Execution) -> String {
+    truncate_middle(&service::code_runner_result(execution).to_string(), TEXT_BYTES_MAX)
+}
+
 /// Names of its files. Code chooses their length, so they are limited.
 fn file_names(execution: &Execution) -> Vec<String> {
     let files = execution.files_out.iter();

@@ -171,6 +171,7 @@ impl<'a> RunState<'a> {
         let unverified_error =
             conversation.unverified_error.take().filter(|_| !conversation.pending.is_empty());
         let agent_loop = AgentLoop {
+            tool_results: service::ResultForm::default(),
             service,
             run,
             caller,

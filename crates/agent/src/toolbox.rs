@@ -6,7 +6,9 @@ use crate::conversation::{Conversation, PendingApproval};
 use crate::interpreter::{Interpreter, RoundOutcome};
 use crate::model::Message;
 use crate::model::{ToolCall, ToolCallMode, ToolDefinition, ToolResult};
-use crate::observation::{ExecutionObservation, ToolOutcome, error_of, is_failed};
+use crate::observation::{
+    ExecutionObservation, ToolOutcome, code_runner_text, error_of, is_failed,
+};
 use crate::prompts;
 use crate::runs::RunOutcome;
 use crate::skills::{self, Skills};
@@ -15,8 +17,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use service::{
-    Caller, FileInput, OfferedTool, RequestError, ResolvedAgent, RunHandle, RunRequest, RunTarget,
-    Service, Submitted, ToolChoice,
+    Caller, FileInput, OfferedTool, RequestError, ResolvedAgent, ResultForm, RunHandle, RunRequest,
+    RunTarget, Service, Submitted, ToolChoice,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,6 +31,10 @@ use types::{
 pub(crate) const RUN_PYTHON: &str = "run_python";
 /// The tool of an agent that runs code.
 pub const CODE_EXECUTION: &str = "code_execution";
+/// The kind of the tools with a function `run`.
+const CODE_RUNNER: &str = "code_runner";
+/// The kind of a call that the approval policy of the agent denies.
+const DENIED: &str = "denied";
 /// The kind of the skill tools.
 const SKILL: &str = "skill";
 /// An alias of `code_execution`.
@@ -40,6 +46,8 @@ pub(crate) struct Toolbox {
     /// Absent in a code run, which has only the interpreter.
     pub(crate) agent: Option<AgentId>,
     pub(crate) tools: Vec<OfferedTool>,
+    /// The names of tools that the agent has and may not call.
+    pub(crate) denied_tools: Vec<String>,
     pub(crate) skills: Skills,
     pub(crate) tool_choice: ToolChoice,
     /// Whether the model has called a tool.
@@ -59,6 +67,8 @@ enum ToolHandler<'a> {
     LoadSkill,
     SkillScript,
     Tool(&'a OfferedTool),
+    /// The approval policy of the agent denies it.
+    Denied,
     Unknown,
 }
 
@@ -77,6 +87,7 @@ impl Toolbox {
             interpreter,
             agent: Some(work.agent.id),
             tools: work.tools.clone(),
+            denied_tools: work.denied_tools.clone(),
             skills,
             tool_choice: work.orchestration.tool_choice.clone(),
             has_called: false,
@@ -134,6 +145,9 @@ impl Toolbox {
             }
             _ => match self.tools.iter().find(|tool| tool.name == name) {
                 Some(tool) => ToolHandler::Tool(tool),
+                None if self.denied_tools.iter().any(|denied| denied == name) => {
+                    ToolHandler::Denied
+                }
                 None => ToolHandler::Unknown,
             },
         }
@@ -232,6 +246,10 @@ impl Toolbox {
                     .await;
                 let tool = tool.clone();
                 return Ok(record_tool_execution(agent_loop, since, &tool, &call, outcome));
+            }
+            ToolHandler::Denied => {
+                let message = format!("Tool '{}' denied by agent approval policy", call.name);
+                (DENIED, ToolOutcome::invalid_call(ErrorCode::ApprovalDenied, message))
             }
             ToolHandler::Unknown => (
                 SKILL,
@@ -490,8 +508,12 @@ pub(crate) fn record_ended(
                 agent_loop.isolation_warnings.insert(call.name.clone(), warning.clone());
             }
             let observed = ExecutionObservation::from_execution(&execution);
+            let text = match agent_loop.tool_results {
+                ResultForm::CodeRunner if kind == CODE_RUNNER => code_runner_text(&execution),
+                ResultForm::CodeRunner | ResultForm::Record => observed.text_for_tool(),
+            };
             let result = ToolOutcome {
-                text: observed.text_for_tool(),
+                text,
                 failed: is_failed(execution.status),
                 error: error_of(&execution),
                 computed: observed.has_number(),

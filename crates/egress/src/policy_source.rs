@@ -56,6 +56,8 @@ pub struct Credential {
     pub prefix: String,
     /// The text that the sandbox has instead of the value. Unique per secret.
     pub placeholder: String,
+    /// Why it has no value now. Then no request is sent to its destination.
+    pub unavailable: Option<String>,
 }
 
 /// The scheme of a request. A credential is sent over plain HTTP only to an address in the

@@ -162,6 +162,9 @@ pub struct Command {
     pub started_by: Option<PrincipalId>,
     /// The session to run in. Without one, the sandbox lives for this execution only.
     pub session: Option<SandboxId>,
+    /// The session whose working directory a fresh sandbox works on: its files are copied in before
+    /// the code runs, and changed files are copied back. Absent for a command in a session.
+    pub session_files: Option<SandboxId>,
     /// Environment of a fresh sandbox. In a session, code runs in the session's environment, and a
     /// tool of another environment in a sandbox of its own, with the files of the session.
     pub environment: String,
@@ -190,6 +193,7 @@ impl Command {
             principal: None,
             started_by: None,
             session: None,
+            session_files: None,
             environment: environment.into(),
             entry,
             files: Vec::new(),

@@ -30,7 +30,7 @@ mod runner_request;
 mod running_executions;
 mod sandbox_grants;
 mod session;
-mod shared_files;
+mod session_files;
 mod slot_queue;
 mod start_queue;
 mod volumes;

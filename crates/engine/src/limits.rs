@@ -10,6 +10,17 @@ pub(crate) fn resolve_for_sandbox(
     request.resolve(caps).map_err(|error| Error::new(ErrorCode::ArgsInvalid, error.to_string()))
 }
 
+/// A copy of a session's working directory has as much space as the original, if the request names no
+/// other.
+pub(crate) fn with_disk_of_session(request: LimitsRequest, session: &LiveSession) -> LimitsRequest {
+    let Limits { disk_bytes, disk_inodes, .. } = session.limits;
+    LimitsRequest {
+        disk_bytes: request.disk_bytes.or(Some(disk_bytes)),
+        disk_inodes: request.disk_inodes.or(Some(disk_inodes)),
+        ..request
+    }
+}
+
 /// Limits that were fixed when the session's sandbox was created do not change.
 pub(crate) fn resolve_for_session(
     caps: &OperatorCaps,

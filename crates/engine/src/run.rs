@@ -17,8 +17,9 @@ use crate::runner_request::{runner_request, take_input_files};
 use crate::running_executions::RunningExecution;
 use crate::sandbox_grants::ReservedGrants;
 use crate::session::{SandboxHandle, SessionLease};
-use crate::shared_files::SharedFiles;
+use crate::session_files::SessionFiles;
 use crate::start_queue::CountedExecution;
+use crate::volumes::UnsavedFiles;
 use crate::{host_support, limits};
 use redact::OutputRedactor;
 use sandbox::{ExitReport, StopHandle, ValueBudget};
@@ -63,10 +64,13 @@ struct AdmittedCommand {
 /// The sandbox that a command runs in.
 #[derive(Debug)]
 enum ExecutionTarget {
-    Fresh(ReservedGrants, CapacityPermit),
+    /// A sandbox of its own, with a copy of the files of a session if it works on some.
+    Fresh {
+        grants: ReservedGrants,
+        permit: CapacityPermit,
+        files: Option<SessionFiles>,
+    },
     Session(SessionLease),
-    /// A sandbox of its own with the files of a session, for a tool of another environment.
-    BesideSession(SessionLease, ReservedGrants, CapacityPermit),
 }
 
 impl Engine {
@@ -90,11 +94,19 @@ impl Engine {
         let (limits, sandbox_id, target) = match command.session {
             None => {
                 self.environment_cache.find(&self.config, &command.environment)?;
+                let source = command.session_files.map(|id| self.session(id)).transpose()?;
+                let requested = match &source {
+                    Some(session) => limits::with_disk_of_session(requested, session),
+                    None => requested,
+                };
                 let limits = limits::resolve_for_sandbox(&caps, &requested)?;
                 let permit = self.wait_for_capacity(&command).await?;
                 let grants = self.reserve_grants(take(&mut command.grants))?;
-                let target = ExecutionTarget::Fresh(grants, permit);
-                (limits, SandboxId::new(Uuid::now_v7()), target)
+                let leased = source.map(|session| session.lease_session(command.stop.clone()));
+                let files = leased.transpose()?.map(SessionFiles::new);
+                let target = ExecutionTarget::Fresh { grants, permit, files };
+                let id = command.session_files.unwrap_or_else(|| SandboxId::new(Uuid::now_v7()));
+                (limits, id, target)
             }
             Some(id) => {
                 if !command.grants.is_empty() {
@@ -119,7 +131,8 @@ impl Engine {
         Ok(Admitted { engine: Arc::clone(self), command, target, running })
     }
 
-    /// A tool keeps its own environment in a session of another one.
+    /// A tool keeps its own environment in a session of another one: it runs in a sandbox of its own,
+    /// with the grants and a copy of the files of the session.
     async fn target_in_session(
         &self,
         command: &Command,
@@ -132,7 +145,8 @@ impl Engine {
         self.environment_cache.find(&self.config, &command.environment)?;
         let permit = self.wait_for_capacity(command).await?;
         let grants = self.reserve_grants((*lease.session.grants()).clone())?;
-        Ok(ExecutionTarget::BesideSession(lease, grants, permit))
+        let files = Some(SessionFiles::with_session_grants(lease));
+        Ok(ExecutionTarget::Fresh { grants, permit, files })
     }
 
     async fn wait_for_capacity(&self, command: &Command) -> Result<CapacityPermit, Error> {
@@ -175,16 +189,24 @@ impl Engine {
 impl ExecutionTarget {
     fn generation(&self) -> u64 {
         match self {
-            Self::Fresh(..) => 1,
-            Self::Session(lease) | Self::BesideSession(lease, ..) => lease.generation(),
+            Self::Fresh { files, .. } => files.as_ref().map_or(1, SessionFiles::generation),
+            Self::Session(lease) => lease.generation(),
         }
     }
 
     /// The environment of the session, if the command runs in its interpreter.
     fn environment(&self) -> Option<&str> {
         match self {
-            Self::Fresh(..) | Self::BesideSession(..) => None,
+            Self::Fresh { .. } => None,
             Self::Session(lease) => Some(lease.environment()),
+        }
+    }
+
+    /// The session whose files the command works on.
+    fn session_lease(&mut self) -> Option<&mut SessionLease> {
+        match self {
+            Self::Fresh { files, .. } => files.as_mut()?.session_lease(),
+            Self::Session(lease) => Some(lease),
         }
     }
 
@@ -194,9 +216,7 @@ impl ExecutionTarget {
 
     fn has_egress(&self) -> bool {
         match self {
-            Self::Fresh(reserved, _) | Self::BesideSession(_, reserved, _) => {
-                reserved.grants.egress.is_some()
-            }
+            Self::Fresh { grants, .. } => grants.grants.egress.is_some(),
             Self::Session(lease) => lease.session.grants().egress.is_some(),
         }
     }
@@ -225,13 +245,9 @@ impl Admitted {
     }
 
     /// The digest of the names and contents in its session's working directory, which only this
-    /// command uses from now on. Absent for a fresh sandbox.
+    /// command uses from now on. Absent for a fresh sandbox without such files.
     pub async fn directory_digest(&mut self) -> Result<Option<String>, Error> {
-        let (ExecutionTarget::Session(lease) | ExecutionTarget::BesideSession(lease, ..)) =
-            &mut self.target
-        else {
-            return Ok(None);
-        };
+        let Some(lease) = self.target.session_lease() else { return Ok(None) };
         let handle = tokio::select! {
             biased;
             () = self.command.command.stop.requested() => {
@@ -273,14 +289,11 @@ impl Admitted {
         let Self { engine, command, target, running } = self;
         let run = async {
             match target {
-                ExecutionTarget::Fresh(grants, _permit) => {
-                    command.run_fresh(&engine, &grants, sink, value_budget).await
+                ExecutionTarget::Fresh { grants, permit: _permit, files } => {
+                    command.run_fresh(&engine, &grants, files, sink, value_budget).await
                 }
                 ExecutionTarget::Session(lease) => {
                     command.run_in_session(&engine, lease, sink, value_budget).await
-                }
-                ExecutionTarget::BesideSession(lease, grants, _permit) => {
-                    command.run_beside_session(&engine, lease, &grants, sink, value_budget).await
                 }
             }
         };
@@ -293,6 +306,7 @@ impl AdmittedCommand {
         self,
         engine: &Arc<Engine>,
         grants: &ReservedGrants,
+        mut session_files: Option<SessionFiles>,
         sink: EventSink<'_>,
         value_budget: &ValueBudget,
     ) -> Result<FinishedExecution, Error> {
@@ -303,51 +317,19 @@ impl AdmittedCommand {
             () = self.command.stop.requested() => None,
             leased = async {
                 active.group.wait_for_output_rate().await;
-                engine.lease(&self.record, grants, &active).await
+                let mut handle = engine.lease(&self.record, grants, &active).await?;
+                if let Some(files) = &mut session_files {
+                    files.copy_into(engine, &mut handle).await?;
+                }
+                Ok::<_, Error>(handle)
             } => Some(leased),
         };
         let Some(leased) = leased else { return Ok(self.cancelled_before_start(sink).finished) };
         let mut handle = leased?;
         handle.sandbox.join_group(active.group.clone());
-        let inputs = RunInputs { number: 1, installer: None, value_budget };
+        let session_files = session_files.as_mut().map(|files| (files, &**engine));
+        let inputs = RunInputs { number: 1, installer: None, value_budget, session_files };
         let ran = self.run_in_sandbox(&mut handle, inputs, sink).await?;
-        handle.sandbox.end().await;
-        Ok(ran.finished)
-    }
-
-    /// Runs a tool in a sandbox of its own environment with a copy of the session's files, and
-    /// copies new and changed files back. Nothing else runs in the session meanwhile.
-    async fn run_beside_session(
-        self,
-        engine: &Arc<Engine>,
-        mut lease: SessionLease,
-        grants: &ReservedGrants,
-        sink: EventSink<'_>,
-        value_budget: &ValueBudget,
-    ) -> Result<FinishedExecution, Error> {
-        let active = engine.start_queue.enter(self.command.started_by);
-        let prepared = tokio::select! {
-            biased;
-            // The environment may have to be built first, which takes minutes.
-            () = self.command.stop.requested() => None,
-            prepared = async {
-                active.group.wait_for_output_rate().await;
-                let shared = SharedFiles::open(engine, &mut lease).await?;
-                let mut handle = engine.lease(&self.record, grants, &active).await?;
-                let before = shared.copy_to(&mut handle).await?;
-                Ok::<_, Error>((shared, handle, before))
-            } => Some(prepared),
-        };
-        let Some(prepared) = prepared else {
-            return Ok(self.cancelled_before_start(sink).finished);
-        };
-        let (shared, mut handle, before) = prepared?;
-        handle.sandbox.join_group(active.group.clone());
-        let inputs = RunInputs { number: lease.count_execution(), installer: None, value_budget };
-        let mut ran = self.run_in_sandbox(&mut handle, inputs, sink).await?;
-        let redactor = handle.redactor.clone();
-        let lost = shared.copy_back(engine, &mut lease, redactor, before).await;
-        lost.report_in(&mut ran.finished.execution);
         handle.sandbox.end().await;
         Ok(ran.finished)
     }
@@ -376,6 +358,7 @@ impl AdmittedCommand {
             number: lease.count_execution(),
             installer: engine.package_installer(&lease, &handle),
             value_budget,
+            session_files: None,
         };
         let ran = self.run_in_sandbox(&mut handle, inputs, sink).await;
         let Ok(SandboxRun { mut finished, alive }) = ran else {
@@ -400,7 +383,9 @@ impl AdmittedCommand {
     async fn run_in_sandbox(
         mut self,
         SandboxHandle { sandbox, grants, volumes: held, redactor, .. }: &mut SandboxHandle,
-        RunInputs { number, installer: package_installer, value_budget }: RunInputs<'_>,
+        RunInputs { number, installer: package_installer, value_budget, session_files }: RunInputs<
+            '_,
+        >,
         sink: EventSink<'_>,
     ) -> Result<SandboxRun, Error> {
         held.refresh().await?;
@@ -440,12 +425,17 @@ impl AdmittedCommand {
         event_redactor.finish(&mut *sink).await;
         let collected = collect_files(sandbox, &command.collect_files, redactor).await;
         let unkept = held.persist().await;
+        let not_copied = match session_files {
+            Some((files, engine)) => files.copy_back(engine, sandbox).await,
+            None => UnsavedFiles::default(),
+        };
         let (alive, bytes, redactor) = (ending.alive, ending.returned_bytes(), redactor.clone());
         let entry = command.entry;
         let close = move || {
             let mut execution =
                 finish_record(record, &entry, (Some(started), clock.now()), ending, &collected);
             unkept.report_in(&mut execution);
+            not_copied.report_in(&mut execution);
             execution.network.extend(attempts);
             redactor.redact_record(&mut execution);
             (execution, collected)
@@ -483,6 +473,8 @@ struct RunInputs<'a> {
     installer: Option<PackageInstaller>,
     /// Provides the memory for the value.
     value_budget: &'a ValueBudget,
+    /// The files of the session that it works on, and the engine that has the session.
+    session_files: Option<(&'a mut SessionFiles, &'a Engine)>,
 }
 
 /// Emits the events that are known only at the end. The writer of the record emits the last one.

@@ -99,7 +99,8 @@ fn variables<'a>(command: &'a Command, of_sandbox: &'a BTreeMap<String, String>)
         // The caller of a tool cannot override the variables that its author set.
         variables.extend(call.variables().iter().map(borrow));
     }
-    let session = command.session.map(|id| (SESSION_VARIABLE, Cow::Owned(id.to_string())));
+    let session = command.session.or(command.session_files);
+    let session = session.map(|id| (SESSION_VARIABLE, Cow::Owned(id.to_string())));
     let principal = command.principal.as_deref().map(|name| (PRINCIPAL_VARIABLE, name.into()));
     variables.extend(session.into_iter().chain(principal));
     variables

@@ -83,8 +83,8 @@ struct SyncedFile {
 /// Files that could not be persisted, and why.
 #[derive(Debug, Default)]
 pub(crate) struct UnsavedFiles {
-    failed: Option<Error>,
-    skipped: Vec<String>,
+    pub(crate) failed: Option<Error>,
+    pub(crate) skipped: Vec<String>,
 }
 
 impl WritableVolumes {

@@ -2,6 +2,7 @@
 //! this.
 
 use crate::data::file_urls::FileUrlConfig;
+use crate::identity::CallerTokenService;
 use crate::identity::tokens::Issuer;
 use engine::Clock;
 use std::collections::HashMap;
@@ -57,6 +58,9 @@ pub struct Config {
     pub static_hosts: HashMap<String, IpAddr>,
     /// The issuer of access tokens that are accepted besides API keys.
     pub issuer: Option<Issuer>,
+    /// The service to which the egress proxy passes the access tokens of callers. It requires an
+    /// issuer.
+    pub caller_token_service: Option<CallerTokenService>,
     /// The master keys of secrets; default: a key file in the data directory.
     pub secrets_key: Option<Keyring>,
     /// The file of the key that signs the audit log; default: beside the records.
@@ -103,6 +107,7 @@ impl Config {
             workspace_limits: HashMap::new(),
             static_hosts: HashMap::new(),
             issuer: None,
+            caller_token_service: None,
             secrets_key: None,
             audit_key: None,
             clock: Clock::system(),

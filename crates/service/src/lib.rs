@@ -72,6 +72,7 @@ pub use identity::ownership_offers::{OfferQuery, OfferRequest};
 pub use identity::principals::{Me, PrincipalChange, PrincipalQuery, PrincipalRequest};
 pub use identity::tokens::{Issuer, IssuerError};
 pub use identity::workspaces::{NewWorkspace, WorkspaceRequest};
+pub use identity::{CallerTokenService, CallerTokenServiceError};
 pub use network::{IntegrationChange, IntegrationRequest, NetworkQuery, NetworkRuleRequest};
 pub use page::Page;
 pub use readiness::{CheckResult, Readiness, ReadinessStatus};
@@ -92,6 +93,7 @@ pub use runs::run_request::{
 pub use runs::sessions::{
     OpenedSession, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,
 };
+pub use runs::tool_result::{ResultForm, code_runner_result};
 pub use secrets::{
     RotationResult, SecretChange, SecretInjectionRequest, SecretRequest, SecretValue, SecretView,
 };

@@ -3,6 +3,7 @@
 //! they apply.
 
 mod access;
+mod caller_token;
 mod credentials;
 mod egress_log;
 mod egress_log_query;

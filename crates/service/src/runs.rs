@@ -12,3 +12,4 @@ pub(crate) mod output_budget;
 pub(crate) mod pending_call;
 pub(crate) mod run_request;
 pub(crate) mod sessions;
+pub(crate) mod tool_result;

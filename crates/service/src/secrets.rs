@@ -12,6 +12,7 @@ pub(crate) mod tool_variables;
 mod usable_secrets;
 
 pub use injection::SecretInjectionRequest;
+pub(crate) use injection::check_project;
 pub(crate) use injection::injection_target;
 pub(crate) use injection::variable_destination;
 pub use rotation::RotationResult;

@@ -4,6 +4,7 @@ use crate::catalog::tools::ContractCache;
 use crate::check_slots::CheckSlots;
 use crate::config::Config;
 use crate::error::RequestError;
+use crate::identity::CallerTokens;
 use crate::identity::api_key::ApiKeyText;
 use crate::identity::caller::Caller;
 use crate::identity::self_service_rate::SelfServiceRateLimit;
@@ -49,6 +50,8 @@ pub struct Service {
     pub(crate) vault: Arc<RwLock<Vault>>,
     /// Absent if no issuer is trusted: then only API keys are accepted.
     pub(crate) token_verifier: Option<TokenVerifier>,
+    /// Tokens that the egress proxy may pass on.
+    pub(crate) caller_tokens: CallerTokens,
     pub(crate) contracts: ContractCache,
     /// Threads for checks of definitions and arguments.
     pub(crate) check_slots: CheckSlots,
@@ -148,6 +151,7 @@ impl Service {
         });
         let service = Arc::new(Self {
             token_verifier: config.issuer.clone().map(TokenVerifier::new),
+            caller_tokens: CallerTokens::default(),
             output_budget: OutputBudget::new(config.output_bytes_max),
             config,
             db,

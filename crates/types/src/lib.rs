@@ -53,7 +53,8 @@ pub use json_size::JsonSize;
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
 pub use members::{JsonMembers, MembersError};
 pub use network::{
-    AllowedSecrets, Integration, NetworkAttempt, NetworkLogEntry, NetworkRule, RuleMode, RuleType,
+    AllowedSecrets, CallerTokenClient, CallerTokenUse, Integration, NetworkAttempt,
+    NetworkLogEntry, NetworkRule, RuleMode, RuleType,
 };
 pub use package::PackagePolicy;
 pub use principal::{ApiKey, Principal, PrincipalKind, Workspace};

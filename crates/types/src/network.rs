@@ -57,6 +57,22 @@ impl AllowedSecrets {
     }
 }
 
+/// The service that gets the access token of the caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CallerTokenUse {
+    pub client: CallerTokenClient,
+    /// The project of Cognite Data Fusion.
+    pub project: String,
+}
+
+/// The client whose requests get the token. The only one is that of Cognite Data Fusion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CallerTokenClient {
+    Cognite,
+}
+
 /// Permission to reach the network, for the code of principals with USAGE on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Integration {
@@ -67,6 +83,10 @@ pub struct Integration {
     /// ports 80 and 443.
     pub allowed_network_rules: Vec<String>,
     pub allowed_secrets: AllowedSecrets,
+    /// Set if requests of code to the service that the operator has named get the access token of the
+    /// caller.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub caller_token: Option<CallerTokenUse>,
     pub enabled: bool,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub comment: Option<String>,

@@ -33,17 +33,34 @@ pub enum ClientKind {
     Openai,
     Anthropic,
     Gemini,
+    Groq,
+    Cohere,
+    Mistral,
+    Together,
     Cognite,
 }
 
 impl ClientKind {
-    pub const ALL: [Self; 4] = [Self::Openai, Self::Anthropic, Self::Gemini, Self::Cognite];
+    pub const ALL: [Self; 8] = [
+        Self::Openai,
+        Self::Anthropic,
+        Self::Gemini,
+        Self::Groq,
+        Self::Cohere,
+        Self::Mistral,
+        Self::Together,
+        Self::Cognite,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Openai => "openai",
             Self::Anthropic => "anthropic",
             Self::Gemini => "gemini",
+            Self::Groq => "groq",
+            Self::Cohere => "cohere",
+            Self::Mistral => "mistral",
+            Self::Together => "together",
             Self::Cognite => "cognite",
         }
     }
@@ -54,8 +71,17 @@ impl ClientKind {
             Self::Openai => "OPENAI_API_KEY",
             Self::Anthropic => "ANTHROPIC_API_KEY",
             Self::Gemini => "GEMINI_API_KEY",
+            Self::Groq => "GROQ_API_KEY",
+            Self::Cohere => "CO_API_KEY",
+            Self::Mistral => "MISTRAL_API_KEY",
+            Self::Together => "TOGETHER_API_KEY",
             Self::Cognite => "COGNITE_TOKEN",
         }
+    }
+
+    /// Another variable with the credential, from which code reads it that passes it to its client.
+    pub fn second_key_variable(self) -> Option<&'static str> {
+        (self == Self::Cohere).then_some("COHERE_API_KEY")
     }
 
     /// The variable from which its client reads the base URL of the service.
@@ -64,6 +90,10 @@ impl ClientKind {
             Self::Openai => "OPENAI_BASE_URL",
             Self::Anthropic => "ANTHROPIC_BASE_URL",
             Self::Gemini => "GOOGLE_GEMINI_BASE_URL",
+            Self::Groq => "GROQ_BASE_URL",
+            Self::Cohere => "CO_API_URL",
+            Self::Mistral => "MISTRAL_BASE_URL",
+            Self::Together => "TOGETHER_BASE_URL",
             Self::Cognite => "COGNITE_BASE_URL",
         }
     }
@@ -71,7 +101,12 @@ impl ClientKind {
     /// The header from which the service reads a credential.
     pub fn header(self) -> &'static str {
         match self {
-            Self::Openai | Self::Cognite => "authorization",
+            Self::Openai
+            | Self::Groq
+            | Self::Cohere
+            | Self::Mistral
+            | Self::Together
+            | Self::Cognite => "authorization",
             Self::Anthropic => "x-api-key",
             Self::Gemini => "x-goog-api-key",
         }
@@ -80,7 +115,12 @@ impl ClientKind {
     /// The text before the credential in that header.
     pub fn prefix(self) -> &'static str {
         match self {
-            Self::Openai | Self::Cognite => "Bearer ",
+            Self::Openai
+            | Self::Groq
+            | Self::Cohere
+            | Self::Mistral
+            | Self::Together
+            | Self::Cognite => "Bearer ",
             Self::Anthropic | Self::Gemini => "",
         }
     }
@@ -91,6 +131,10 @@ impl ClientKind {
             Self::Openai => Some("https://api.openai.com"),
             Self::Anthropic => Some("https://api.anthropic.com"),
             Self::Gemini => Some("https://generativelanguage.googleapis.com"),
+            Self::Groq => Some("https://api.groq.com"),
+            Self::Cohere => Some("https://api.cohere.com"),
+            Self::Mistral => Some("https://api.mistral.ai"),
+            Self::Together => Some("https://api.together.ai"),
             Self::Cognite => None,
         }
     }

@@ -4,7 +4,7 @@ use super::host::{Line, Seen};
 use crate::harness::wait_blocking;
 use aws_lc_rs::digest;
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
@@ -63,13 +63,53 @@ fn streamed(line: &mut Line, parts: &[String], end: &str) -> io::Result<()> {
     line.say(end)
 }
 
+/// A chat in the form of OpenAI, which others have as well.
+fn completion(line: &mut Line, text: &str) -> io::Result<()> {
+    line.json(&json!({"id": "c", "object": "chat.completion", "created": 0, "model": "m",
+        "choices": [{"index": 0, "finish_reason": "stop",
+            "message": {"role": "assistant", "content": text}}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}))
+}
+
+pub(super) fn groq(_: &Seen, line: &mut Line) -> io::Result<()> {
+    completion(line, "from groq")
+}
+
+pub(super) fn mistral(_: &Seen, line: &mut Line) -> io::Result<()> {
+    completion(line, "from mistral")
+}
+
+pub(super) fn together(_: &Seen, line: &mut Line) -> io::Result<()> {
+    completion(line, "from together")
+}
+
+pub(super) fn cohere(_: &Seen, line: &mut Line) -> io::Result<()> {
+    line.json(&json!({"id": "c", "finish_reason": "COMPLETE",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "from cohere"}]}}))
+}
+
 pub(super) fn gemini(_: &Seen, line: &mut Line) -> io::Result<()> {
     line.json(&json!({"candidates": [{"finishReason": "STOP",
         "content": {"role": "model", "parts": [{"text": "from gemini"}]}}]}))
 }
 
-/// Shows assets to those whose token it knows; each has one of their own, and one has none.
+/// The audience of access tokens for the platform.
+pub(super) const AUDIENCE: &str = "https://platform.example";
+
+/// The subject of an access token for the platform.
+fn subject(authorization: &str) -> Option<String> {
+    let claims = authorization.strip_prefix("Bearer ")?.split('.').nth(1)?;
+    let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
+    let is_meant = claims["aud"].as_array()?.iter().any(|audience| audience == AUDIENCE);
+    claims["sub"].as_str().filter(|_| is_meant).map(str::to_owned)
+}
+
+/// Shows assets to those whose token it knows; each has one of their own, and one has none. Says back
+/// the token if asked to.
 pub(super) fn cognite(seen: &Seen, line: &mut Line) -> io::Result<()> {
+    if seen.path == "/echo" {
+        return line.content("text/plain", seen.header("authorization"));
+    }
     let asset = |who: &str| {
         json!({"instanceType": "node", "space": "assets", "externalId": format!("pump-of-{who}"),
             "version": 1, "createdTime": 0, "lastUpdatedTime": 0, "properties": {"cdf_cdm": {
@@ -79,6 +119,7 @@ pub(super) fn cognite(seen: &Seen, line: &mut Line) -> io::Result<()> {
         "Bearer cdf-token-of-ann" => vec![asset("ann")],
         "Bearer cdf-token-of-bob" => vec![asset("bob")],
         "Bearer cdf-token-of-eve" => vec![],
+        token if subject(token).is_some() => vec![asset(&subject(token).unwrap())],
         _ => {
             let body = r#"{"error": {"code": 401, "message": "Unauthorized"}}"#;
             let length = body.len();

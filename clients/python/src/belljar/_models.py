@@ -82,7 +82,7 @@ class Inject(TypedDict, total=False):
     """How code uses a secret: one of `env`, `client` and `header`."""
 
     env: str
-    client: Literal["openai", "anthropic", "gemini", "cognite"]
+    client: Literal["openai", "anthropic", "gemini", "groq", "cohere", "mistral", "together", "cognite"]
     base_url: str
     project: str
     header: HeaderInject

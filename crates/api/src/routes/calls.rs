@@ -10,8 +10,11 @@ use crate::problem::Problem;
 use crate::sse::ResponseMode;
 use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
-use axum::response::Response;
-use service::{CallRequest, PythonToolQuery, RequestCaller, TestRequest, UnsavedTestRequest};
+use axum::response::{IntoResponse, Response};
+use service::{
+    CallRequest, PythonToolQuery, RequestCaller, ResultForm, Submitted, TestRequest,
+    UnsavedTestRequest, code_runner_result,
+};
 use std::sync::Arc;
 use types::{AgentId, Execution, ToolId};
 use utoipa_axum::router::OpenApiRouter;
@@ -41,7 +44,7 @@ pub(crate) fn routes() -> Routes {
     ),
     request_body = CallRequest,
     responses(
-        (status = 200, description = "The record, with the returned `value`", body = Execution),
+        (status = 200, description = "The record, with the returned `value`; with `result: code_runner` only `success`, `tool`, `runtime`, and `output` or `error`", body = Execution),
         (status = 202, description = "Running, or waiting for an approval; `Location` has the record", body = Execution),
     )
 )]
@@ -53,14 +56,16 @@ async fn call(
     claim: ClaimedKey,
     Json(request): Json<CallRequest>,
 ) -> Result<Response, Problem> {
-    call_response(
-        app.service
-            .run(&caller, request.into_run(id), submit_options(&caller, claim, mode))
-            .await?,
-        mode,
-        app.service.file_urls(&caller),
-    )
-    .await
+    let form = request.result;
+    let options = submit_options(&caller, claim, mode);
+    let submitted = app.service.run(&caller, request.into_run(id), options).await?;
+    match (form, mode, submitted) {
+        (ResultForm::CodeRunner, ResponseMode::Record, Submitted::Started(handle)) => {
+            let record = handle.wait_for_record().await?;
+            Ok(Json(code_runner_result(&record.execution)).into_response())
+        }
+        (_, _, submitted) => call_response(submitted, mode, app.service.file_urls(&caller)).await,
+    }
 }
 
 /// The body of a test of unsaved code: JSON, or a Python file with the other fields in the query.

@@ -26,6 +26,7 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(execute_code))
         .routes(routes!(code))
         .routes(routes!(run_agent))
+        .routes(routes!(run_named_agent))
         .routes(routes!(agent_run))
         .routes(routes!(trace))
 }
@@ -141,12 +142,54 @@ async fn run_agent(
     claim: ClaimedKey,
     Json(request): Json<ChatRequest>,
 ) -> Result<Response, Problem> {
-    let options = submit_options(&caller, claim, wanted);
-    let handle = app.agents.run_agent(&caller, id, request, options).await?;
+    agent_response(&app, &caller, id, request, (wanted, claim)).await
+}
+
+/// Send a message to the agent that `agentExternalId` names
+///
+/// The external id is the name of the agent. The request and the response are otherwise those of
+/// `runAiAgent`.
+#[utoipa::path(
+    post,
+    path = "/agents/run",
+    operation_id = "runAiAgentByExternalId",
+    tag = "runs",
+    params(
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to get a response at \
+                                                           once"),
+        ("Idempotency-Key" = Option<String>, Header, description = "a request with the same key is \
+                                                                    executed once"),
+    ),
+    request_body = ChatRequest,
+    responses(
+        (status = 200, description = "The answer, or its events with `Accept: text/event-stream`", body = ChatResult),
+        (status = 202, description = "Started; `Location` is its record", body = Execution),
+    )
+)]
+async fn run_named_agent(
+    State(app): State<Arc<AppState>>,
+    caller: Extension<RequestCaller>,
+    wanted: ResponseMode,
+    claim: ClaimedKey,
+    Json(request): Json<ChatRequest>,
+) -> Result<Response, Problem> {
+    let id = app.service.agent_by_external_id(&caller, request.agent_external_id.as_deref())?;
+    agent_response(&app, &caller, id, request, (wanted, claim)).await
+}
+
+async fn agent_response(
+    app: &AppState,
+    caller: &RequestCaller,
+    id: AgentId,
+    request: ChatRequest,
+    (wanted, claim): (ResponseMode, ClaimedKey),
+) -> Result<Response, Problem> {
+    let options = submit_options(caller, claim, wanted);
+    let handle = app.agents.run_agent(caller, id, request, options).await?;
     Ok(match wanted {
         ResponseMode::Record => {
             let ended = handle.wait().await?;
-            Json(app.agents.chat_result(&caller, ended).await?).into_response()
+            Json(app.agents.chat_result(caller, ended).await?).into_response()
         }
         ResponseMode::Stream => {
             let urls = app.service.file_urls(&caller);

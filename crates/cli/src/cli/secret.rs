@@ -125,8 +125,8 @@ struct InjectArgs {
     #[arg(long, value_name = "VAR", conflicts_with_all = ["client", "header"])]
     env: Option<String>,
 
-    /// Inject the value into requests of a client: openai, anthropic, gemini or cognite. Code never
-    /// sees the value
+    /// Inject the value into requests of a client: openai, anthropic, gemini, groq, cohere, mistral,
+    /// together or cognite. Code never sees the value
     #[arg(long, value_name = "CLIENT", value_parser = parse_client, conflicts_with = "header")]
     client: Option<ClientKind>,
 

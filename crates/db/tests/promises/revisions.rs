@@ -44,6 +44,7 @@ fn integration(world: &World) -> Integration {
         owner: world.alice,
         allowed_network_rules: vec!["site".into()],
         allowed_secrets: AllowedSecrets::None,
+        caller_token: None,
         enabled: true,
         comment: None,
         created_at: moment(0),

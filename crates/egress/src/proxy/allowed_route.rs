@@ -152,6 +152,9 @@ impl AllowedRoute {
     /// anywhere else.
     pub(super) fn inject_credentials(&self, headers: &mut HeaderMap) -> Result<(), EgressError> {
         let credentials: Vec<&Credential> = self.credentials().collect();
+        if let Some(why) = credentials.iter().find_map(|it| it.unavailable.clone()) {
+            return Err(EgressError::CredentialUnavailable { to: self.destination.clone(), why });
+        }
         // Not by name: a workspace and one of its principals can have secrets of the same name.
         for group in credentials.chunk_by(|one, next| one.placeholder == next.placeholder) {
             let none_set = group.iter().all(|it| !headers.contains_key(&it.header));

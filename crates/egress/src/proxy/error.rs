@@ -95,6 +95,8 @@ pub(super) enum EgressError {
     #[error("{0}")]
     LimitReached(TrafficLimit),
 
+    #[error("the request to {to} was not sent: {why}")]
+    CredentialUnavailable { to: Destination, why: String },
     #[error("the secret `{0}` has characters that are invalid in a header")]
     InvalidSecretValue(String),
     #[error("{0} cannot be resolved")]
@@ -174,7 +176,9 @@ impl EgressError {
             | Self::ProxyBusy(_)
             | Self::RedactionBusy(_)
             | Self::PolicyUnavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Self::NotAllowed { .. }
+            // Not 401: clients then say that the token is invalid, and not why.
+            Self::CredentialUnavailable { .. }
+            | Self::NotAllowed { .. }
             | Self::IntegrationDisabled { .. }
             | Self::HttpsRequired(_)
             | Self::PrivateAddressNotListed { .. }
@@ -223,13 +227,23 @@ impl EgressError {
             StatusCode::FORBIDDEN => format!("network.denied: {self}"),
             _ => self.to_string(),
         };
-        let mut response = Response::new(text_body(format!("{text}\n")));
+        let (body, content_type) = match self {
+            // The form of an API's error, so that its client shows the reason and does not retry.
+            Self::CredentialUnavailable { .. } => {
+                // The text is printable ASCII, of which the debug form is a JSON string.
+                let code = status.as_u16();
+                let body = format!(r#"{{"error":{{"code":{code},"message":{text:?}}}}}"#);
+                (body, "application/json")
+            }
+            _ => (format!("{text}\n"), "text/plain; charset=utf-8"),
+        };
+        let mut response = Response::new(text_body(body));
         *response.status_mut() = status;
         if let Ok(phrase) = ReasonPhrase::try_from(text) {
             response.extensions_mut().insert(phrase);
         }
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         let closes = matches!(
             self,
             Self::Malformed(_) | Self::SandboxBusy(_) | Self::WorkspaceBusy(_) | Self::ProxyBusy(_)

@@ -522,3 +522,32 @@ fn cpu_time_of_thread() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())
 }
+
+#[tokio::test]
+async fn t293_a_credential_without_a_value_sends_nothing_and_says_why() {
+    let hosts = Hosts::new().await;
+    let port = hosts.api.port();
+    let with = |unavailable: Option<&str>| EgressPolicy {
+        credentials: vec![Credential {
+            unavailable: unavailable.map(str::to_owned),
+            ..credential("api.test", port)
+        }],
+        ..policy(&[&format!("127.0.0.2:{port}")])
+    };
+    let sandbox = hosts.sandbox();
+    let client = hosts.client(&sandbox);
+    let url = format!("https://api.test:{port}/");
+    hosts.rules.become_these(with(Some("the \"token\" has expired")));
+    let (status, body) = answer(client.get(&url)).await;
+    assert_eq!(status, 403);
+    let said = format!(
+        r#"network.denied: the request to api.test:{port} was not sent: the \"token\" has expired"#
+    );
+    assert_eq!(body, format!(r#"{{"error":{{"code":403,"message":"{said}"}}}}"#));
+    assert!(!hosts.rules.last().allowed);
+    assert_eq!(hosts.api.requests().len(), 0);
+    // With a value the same connection is served.
+    hosts.rules.become_these(with(None));
+    assert_eq!(answer(client.get(&url)).await.0, 200);
+    assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
+}

@@ -83,6 +83,7 @@ pub(crate) fn policy(values: &[&str]) -> EgressPolicy {
 
 pub(crate) fn credential(host: &str, port: u16) -> Credential {
     Credential {
+        unavailable: None,
         secret: secret(SECRET),
         destination: Destination::new(host, port).unwrap(),
         grants_access: true,

@@ -275,7 +275,11 @@ impl Service {
         let values = rules.iter().flat_map(|rule| &rule.values).map(ToString::to_string);
         let mut reached: Vec<String> = values.collect();
         let consumer = call.secret_consumer(integrations);
-        for secret in self.usable_secrets(consumer)? {
+        let secrets = self.usable_secrets(consumer)?;
+        let token = self.caller_token_grant(consumer, secrets.iter().map(|it| &it.inject));
+        let of_token = token.and_then(|token| token.rules()).into_iter();
+        reached.extend(of_token.flat_map(|rules| rules.values).map(|host| host.to_string()));
+        for secret in secrets {
             let target = secrets::injection_target(&secret.inject);
             if let Some(target) = target
                 && self.opens_host(consumer.workspace, consumer.caller, &secret)?

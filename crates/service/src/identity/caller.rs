@@ -210,7 +210,7 @@ impl Service {
         tokens: &TokenVerifier,
         token: &str,
     ) -> Result<Caller, RequestError> {
-        let TokenSubject { name, until } = tokens.verify(token, self.now()).await?;
+        let TokenSubject { name, audiences, until } = tokens.verify(token, self.now()).await?;
         let unknown = || {
             Error::new(
                 ErrorCode::GrantMissing,
@@ -223,6 +223,10 @@ impl Service {
         let Ok([principal]) = <[Principal; 1]>::try_from(principals) else {
             return Err(unknown().into());
         };
+        let service = self.config.caller_token_service.as_ref();
+        if service.is_some_and(|it| audiences.iter().any(|audience| audience == it.audience())) {
+            self.caller_tokens.hold(principal.id, token, until, self.now());
+        }
         // Its members are callers, and a role is none.
         let caller = Caller::of_tokens(workspace, principal, until, self.clock());
         Ok(caller.ok_or_else(unknown)?)

@@ -2,8 +2,8 @@
 //! principal, and nothing more.
 //!
 //! A token is valid if the issuer has signed it for this server and it has not expired. The
-//! algorithm is determined by the issuer's key and never by the token. Tokens are not forwarded,
-//! logged or stored.
+//! algorithm is determined by the issuer's key and never by the token. Tokens are not logged
+//! or stored. They are forwarded only as `caller_tokens` says.
 
 mod issuer;
 mod jwks;
@@ -27,10 +27,11 @@ const LEEWAY: Duration = Duration::from_secs(30);
 /// The `typ` of access tokens: that of RFC 9068, and the older one.
 const TOKEN_TYPES: [&str; 3] = ["at+jwt", "application/at+jwt", "jwt"];
 
-/// The subject of a valid token, and its expiry.
+/// The subject of a valid token, its expiry, and its audiences.
 #[derive(Debug)]
 pub(crate) struct TokenSubject {
     pub(crate) name: String,
+    pub(crate) audiences: Vec<String>,
     pub(crate) until: DateTime<Utc>,
 }
 
@@ -115,6 +116,15 @@ struct Claims {
     /// Required to be a single issuer; the library would also accept several.
     #[serde(rename = "iss")]
     _iss: String,
+    aud: Audiences,
+}
+
+/// One audience, or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audiences {
+    One(String),
+    Several(Vec<String>),
 }
 
 /// Verifies access tokens.
@@ -155,7 +165,11 @@ impl TokenVerifier {
         if now >= until {
             return Err(TokenError::Expired);
         }
-        Ok(TokenSubject { name: claims.sub, until })
+        let audiences = match claims.aud {
+            Audiences::One(audience) => vec![audience],
+            Audiences::Several(audiences) => audiences,
+        };
+        Ok(TokenSubject { name: claims.sub, audiences, until })
     }
 }
 

@@ -96,7 +96,7 @@ impl Service {
             rules.collect::<Result<Vec<_>, _>>()
         })?;
         let hosts = rules.into_iter().flatten().map(|rule| json!([rule.id, rule.value_list]));
-        let Integration { id, name, allowed_secrets, .. } = integration;
-        Ok(json!([id, name, allowed_secrets, hosts.collect::<Vec<_>>()]))
+        let Integration { id, name, allowed_secrets, caller_token, .. } = integration;
+        Ok(json!([id, name, allowed_secrets, caller_token, hosts.collect::<Vec<_>>()]))
     }
 }

@@ -29,10 +29,15 @@ fn secret_variables(secret: &UsableSecret) -> Vec<(String, String)> {
 }
 
 /// The variables that the client of each service reads.
-fn client_variables(client: &ClientInjection, placeholder: String) -> Vec<(String, String)> {
+pub(super) fn client_variables(
+    client: &ClientInjection,
+    placeholder: String,
+) -> Vec<(String, String)> {
     let base_url = client.base_url().trim_end_matches('/').to_owned();
     let kind = client.client;
-    let mut variables = vec![(kind.key_variable(), placeholder)];
+    let second = kind.second_key_variable().map(|variable| (variable, placeholder.clone()));
+    let mut variables: Vec<_> = second.into_iter().collect();
+    variables.push((kind.key_variable(), placeholder));
     if client.base_url.is_some() {
         // Only this client expects the API version in its base URL.
         let versioned = kind == ClientKind::Openai && has_no_path(&base_url);
@@ -93,6 +98,7 @@ fn header_credentials(secret: &UsableSecret) -> Option<Vec<Credential>> {
             scheme: if target.https { Scheme::Https } else { Scheme::Http },
             header: header.parse::<HeaderName>().ok()?,
             prefix: prefix.to_owned(),
+            unavailable: None,
         })
     };
     places.into_iter().map(credential).collect()

@@ -79,6 +79,10 @@ impl EgressLog {
         take(&mut state.attempts)
     }
 
+    pub(super) fn running_execution(&self) -> Option<ExecutionId> {
+        self.state().running.map(|(id, _)| id)
+    }
+
     pub(super) fn record(&self, attempt: EgressAttempt) {
         let mut state = self.state();
         let redactor = state.redactor.clone();

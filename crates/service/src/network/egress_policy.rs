@@ -3,10 +3,12 @@
 //! The policy is cached, and read again when the records have changed, so that a change applies to
 //! the next request.
 
+use super::caller_token::CallerTokenGrant;
 use super::credentials;
 use super::egress_log::EgressLog;
 use super::sandbox_grants::{IntegrationSource, ResolvedIntegrations};
 use crate::error::RequestError;
+use crate::identity::{CallerToken, MissingToken};
 use crate::secrets::SecretConsumer;
 use crate::service::Service;
 use db::Revision;
@@ -15,7 +17,7 @@ use engine::{EgressGuard, EgressHandler};
 use redact::OutputRedactor;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use types::{ExecutionId, NetworkAttempt, PrincipalId, SandboxId, WorkspaceId};
+use types::{ExecutionId, NetworkAttempt, PrincipalId, SandboxId, SecretId, WorkspaceId};
 
 /// Provides the egress policy of one sandbox to the proxy.
 #[derive(Debug)]
@@ -27,24 +29,34 @@ struct SandboxPolicySource {
     caller: PrincipalId,
     integrations: IntegrationSource,
     egress_log: EgressLog,
-    /// The last policy, and the revision of the records that it was read from.
-    cached: Mutex<Option<(Revision, Arc<EgressPolicy>)>>,
+    /// The last policy, and what it was made from.
+    cached: Mutex<Option<(PolicyInputs, Arc<EgressPolicy>)>>,
+}
+
+/// What a policy is made from: the revision of the records, and the token of the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PolicyInputs {
+    revision: Revision,
+    token: Result<SecretId, MissingToken>,
 }
 
 impl SandboxPolicySource {
-    fn cached_policy(&self, revision: Revision) -> Option<Arc<EgressPolicy>> {
+    fn cached_policy(&self, inputs: PolicyInputs) -> Option<Arc<EgressPolicy>> {
         let found = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        found.as_ref().filter(|(then, _)| *then == revision).map(|(_, policy)| Arc::clone(policy))
+        found.as_ref().filter(|(then, _)| *then == inputs).map(|(_, policy)| Arc::clone(policy))
     }
 
     async fn policy(&self, service: &Service) -> Result<Arc<EgressPolicy>, RequestError> {
         // Read first, so that a change made meanwhile belongs to a later revision.
         let revision = service.db.revision();
-        if let Some(policy) = self.cached_policy(revision) {
+        let token = service.caller_token(self.caller, self.egress_log.running_execution());
+        let inputs =
+            PolicyInputs { revision, token: token.as_ref().map(|it| it.id).map_err(|it| *it) };
+        if let Some(policy) = self.cached_policy(inputs) {
             return Ok(policy);
         }
-        let policy = Arc::new(service.current_egress_policy(self).await?);
-        let found = Some((revision, Arc::clone(&policy)));
+        let policy = Arc::new(service.current_egress_policy(self, &token).await?);
+        let found = Some((inputs, Arc::clone(&policy)));
         *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = found;
         Ok(policy)
     }
@@ -81,6 +93,7 @@ impl Service {
     async fn current_egress_policy(
         &self,
         source: &SandboxPolicySource,
+        token: &Result<Arc<CallerToken>, MissingToken>,
     ) -> Result<EgressPolicy, RequestError> {
         let caller = self.find_principal(source.workspace, source.caller)?;
         let ResolvedIntegrations { integrations: names, run_as, author } =
@@ -88,16 +101,19 @@ impl Service {
         let workspace = source.workspace;
         let (integrations, off) =
             &self.integrations_granted_to_both(workspace, &run_as, author, &names)?;
-        let openings = self.integration_rules(workspace, integrations)?;
+        let mut openings = self.integration_rules(workspace, integrations)?;
         let disabled = self.integration_rules(workspace, off)?;
         let caller = source.caller;
         let consumer = SecretConsumer { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.open_secrets(consumer, |secret| !secret.exposed).await?;
+        let grant = self.caller_token_grant(consumer, secrets.iter().map(|it| &it.inject));
+        openings.extend(grant.as_ref().and_then(CallerTokenGrant::rules));
+        let of_caller = grant.and_then(|grant| grant.credential(token));
         Ok(EgressPolicy {
             openings,
             disabled,
             integrations_field: source.integrations.named_in(),
-            credentials: credentials::credentials(secrets),
+            credentials: credentials::credentials(secrets).into_iter().chain(of_caller).collect(),
         })
     }
 }

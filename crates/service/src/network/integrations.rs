@@ -9,14 +9,15 @@ use crate::identity::caller::Caller;
 use crate::identity::ownership::ObjectQuery;
 use crate::names;
 use crate::page::{Page, page_request};
+use crate::secrets::check_project;
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use db::{DatabaseError, ObjectFilter, Reader, Tx};
 use policy::{HostPort, IntegrationRules};
 use serde::Deserialize;
 use types::{
-    AllowedSecrets, Error, ErrorCode, Integration, IntegrationId, ObjectRef, Principal,
-    PrincipalId, Privilege, WorkspaceId,
+    AllowedSecrets, CallerTokenUse, Error, ErrorCode, Integration, IntegrationId, ObjectRef,
+    Principal, PrincipalId, Privilege, WorkspaceId,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -36,6 +37,9 @@ pub struct IntegrationRequest {
     /// `all`, `none`, or the names of secrets that code may use through this integration.
     #[serde(default)]
     pub allowed_secrets: AllowedSecrets,
+    /// Passes the access token of the caller to the service that the operator has named. Only an owner
+    /// of the workspace can set it.
+    pub caller_token: Option<CallerTokenUse>,
     /// Default true.
     pub enabled: Option<bool>,
     pub comment: Option<String>,
@@ -47,6 +51,7 @@ pub struct IntegrationRequest {
 pub struct IntegrationChange {
     pub allowed_network_rules: Option<Vec<String>>,
     pub allowed_secrets: Option<AllowedSecrets>,
+    pub caller_token: Option<CallerTokenUse>,
     pub enabled: Option<bool>,
     /// An empty string removes it.
     pub comment: Option<String>,
@@ -60,6 +65,7 @@ pub(crate) fn internet_integration(owner: PrincipalId, now: DateTime<Utc>) -> In
         owner,
         allowed_network_rules: Vec::new(),
         allowed_secrets: AllowedSecrets::None,
+        caller_token: None,
         enabled: true,
         comment: Some("every public host, on ports 80 and 443".to_owned()),
         created_at: now,
@@ -78,6 +84,7 @@ impl Service {
         let comment = names::check_comment(request.comment)?;
         self.check_rules(caller, &request.allowed_network_rules)?;
         self.check_allowed_secrets(caller, &request.allowed_secrets)?;
+        self.check_caller_token(caller, request.caller_token.as_ref())?;
         let now = self.now();
         let integration = Integration {
             id: IntegrationId::new(Uuid::now_v7()),
@@ -85,6 +92,7 @@ impl Service {
             owner: caller.id(),
             allowed_network_rules: request.allowed_network_rules,
             allowed_secrets: request.allowed_secrets,
+            caller_token: request.caller_token,
             enabled: request.enabled.unwrap_or(true),
             comment,
             created_at: now,
@@ -156,6 +164,7 @@ impl Service {
         if let Some(secrets) = &change.allowed_secrets {
             self.check_allowed_secrets(caller, secrets)?;
         }
+        self.check_caller_token(caller, change.caller_token.as_ref())?;
         let entry =
             caller.audit_entry("integration.change", ObjectRef::Integration(id), &before.name);
         let (workspace, clock) = (caller.workspace, self.config.clock.clone());
@@ -168,6 +177,7 @@ impl Service {
                     .allowed_network_rules
                     .unwrap_or(current.allowed_network_rules),
                 allowed_secrets: change.allowed_secrets.unwrap_or(current.allowed_secrets),
+                caller_token: change.caller_token.or(current.caller_token),
                 enabled: change.enabled.unwrap_or(current.enabled),
                 comment: comment.or(current.comment).filter(|comment| !comment.is_empty()),
                 updated_at: clock.now(),
@@ -350,6 +360,23 @@ impl Service {
                 Err(invalid_field(&format!("{path}/{index}"), message))
             }
         }
+    }
+
+    /// Code that may use the integration then acts as its caller at the service.
+    fn check_caller_token(
+        &self,
+        caller: &Caller,
+        requested: Option<&CallerTokenUse>,
+    ) -> Result<(), RequestError> {
+        let Some(CallerTokenUse { project, .. }) = requested else { return Ok(()) };
+        self.require_owner(caller)?;
+        check_project("/caller_token/project", Some(project))?;
+        if self.config.caller_token_service.is_none() {
+            let message = "this server passes on no access tokens; its operator must start it with \
+                           --pass-caller-token";
+            return Err(invalid_field("/caller_token", message));
+        }
+        Ok(())
     }
 
     fn usable_integration(

@@ -4,6 +4,7 @@
 //! The source of the integrations is fixed when the sandbox is created. The hosts that they allow
 //! are read again for each request (`egress_policy.rs`), so that a change applies to the next one.
 
+use super::caller_token::CallerTokenGrant;
 use super::credentials;
 use super::integrations::INTERNET;
 use crate::data::volumes::privilege_for;
@@ -94,6 +95,7 @@ impl Service {
         let caller = caller.id;
         let consumer = SecretConsumer { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.open_secrets(consumer, |_| true).await?;
+        let caller_token = self.caller_token_grant(consumer, secrets.iter().map(|it| &it.inject));
         let redacted = credentials::redacted_versions(&secrets);
         let redactor = OutputRedactor::from_cache(&self.secret_encodings, &redacted).await?;
         let needs_egress =
@@ -102,7 +104,10 @@ impl Service {
             needs_egress.then(|| self.egress_handler(workspace, caller, source, redactor.clone()));
         Ok(SandboxGrants {
             volumes,
-            variables: credentials::variables(&secrets),
+            variables: credentials::variables(&secrets)
+                .into_iter()
+                .chain(caller_token.iter().flat_map(CallerTokenGrant::variables))
+                .collect(),
             exposed_secrets: credentials::exposed_versions(&secrets),
             redactor,
             egress,
@@ -147,7 +152,6 @@ impl Service {
         (integrations, author): (Vec<String>, CodeAuthor),
     ) -> Result<Command, RequestError> {
         if let Some(session) = command.session {
-            self.check_session_integrations(workspace, caller, session, &integrations).await?;
             if let Some(author) = author.principal() {
                 self.check_author_in_session(workspace, caller, session, author).await?;
             }
@@ -171,12 +175,7 @@ impl Service {
         if author == session.owner {
             return Ok(());
         }
-        let integrations = match session.agent {
-            Some(agent) => {
-                self.authorize_agent(workspace, caller, agent).await?.section.integrations
-            }
-            None => session.integrations.clone(),
-        };
+        let integrations = self.session_integrations(workspace, caller, &session).await?;
         self.check_author_egress(workspace, Some(author), &integrations)?;
         for volume in &self.engine.session_grants(session.sandbox_id)?.volumes {
             let privilege = privilege_for(volume.access);
@@ -207,32 +206,18 @@ impl Service {
         Ok(())
     }
 
-    async fn check_session_integrations(
+    /// The integrations that the code of a session may use.
+    pub(crate) async fn session_integrations(
         &self,
         workspace: WorkspaceId,
         caller: &Principal,
-        session: SandboxId,
-        needed: &[String],
-    ) -> Result<(), RequestError> {
-        if needed.is_empty() {
-            return Ok(());
-        }
-        let session = self.session_row(workspace, session)?;
-        let has = match session.agent {
+        session: &Session,
+    ) -> Result<Vec<String>, RequestError> {
+        match session.agent {
             Some(agent) => {
-                self.authorize_agent(workspace, caller, agent).await?.section.integrations
+                Ok(self.authorize_agent(workspace, caller, agent).await?.section.integrations)
             }
-            None => session.integrations,
-        };
-        match needed.iter().find(|name| !has.contains(name)) {
-            None => Ok(()),
-            Some(name) => {
-                let message =
-                    format!("the tool needs integration {name:?}, which the session does not have");
-                let hint =
-                    "call the tool without a session, or open a session with this integration";
-                Err(Error::new(ErrorCode::NetworkDenied, message).hint(hint).into())
-            }
+            None => Ok(session.integrations.clone()),
         }
     }
 

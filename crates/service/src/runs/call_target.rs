@@ -120,13 +120,6 @@ impl CallTarget {
         files: &[FileInput],
         limits: LimitsRequest,
     ) -> Result<LimitsRequest, RequestError> {
-        let has_values = matches!(self.author(), CodeAuthor::Other { has_values: true, .. });
-        if has_values && session.is_some() {
-            // Earlier code of the session could have replaced the code that reads them.
-            let message =
-                "a tool with its own variables cannot run in a session; call it without sandbox_id";
-            return Err(invalid_field("/sandbox_id", message));
-        }
         let Self::Function { deployed, by, .. } = self else { return Ok(limits) };
         if session.is_some() {
             return Err(invalid_field(
@@ -159,6 +152,21 @@ impl CallTarget {
                 network::tool_integrations(checked)
             }
             Self::Function { deployed, .. } => deployed.deployment.integrations.clone(),
+        }
+    }
+
+    /// Whether it must not share a sandbox with the code of a session that has these integrations.
+    /// Earlier code of the session could have replaced the code that reads the variables of a tool,
+    /// and would have the network access that only the tool was granted. Such a tool works on a copy
+    /// of the session's files.
+    pub(crate) fn needs_own_sandbox(&self, of_session: &[String]) -> bool {
+        match self {
+            Self::Tool { checked, .. } | Self::UnsavedTest { checked, .. } => {
+                let lacks = |name: &String| !of_session.contains(name);
+                !checked.variables.0.is_empty()
+                    || network::tool_integrations(checked).iter().any(lacks)
+            }
+            Self::Code { .. } | Self::Function { .. } => false,
         }
     }
 

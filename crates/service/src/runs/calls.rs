@@ -25,6 +25,8 @@ pub(crate) struct ResolvedRun {
     /// The target, with the code or the arguments of the request.
     pub(crate) target: CallTarget,
     pub(crate) session: Option<SandboxId>,
+    /// Whether it runs in its own sandbox, with a copy of the files of the session.
+    pub(crate) on_session_files: bool,
     pub(crate) files: Vec<FileInput>,
     /// As requested, but at most those of the target.
     pub(crate) limits: LimitsRequest,
@@ -85,7 +87,40 @@ impl Service {
         };
         let limits = resolved.target.constrain(session, &files, limits)?;
         let ResolvedTarget { target, agent, run_as, action, default_scope } = resolved;
-        Ok(ResolvedRun { target, session, files, limits, agent, run_as, action, default_scope })
+        let on_session_files = match session {
+            Some(id) => self.needs_own_sandbox(workspace, requester, id, &target).await?,
+            None => false,
+        };
+        Ok(ResolvedRun {
+            target,
+            session,
+            on_session_files,
+            files,
+            limits,
+            agent,
+            run_as,
+            action,
+            default_scope,
+        })
+    }
+
+    /// Whether a target must not run in the interpreter of this session.
+    async fn needs_own_sandbox(
+        &self,
+        workspace: WorkspaceId,
+        requester: &Principal,
+        session: SandboxId,
+        target: &CallTarget,
+    ) -> Result<bool, RequestError> {
+        if target.needs_own_sandbox(&target.integrations()) {
+            return Ok(true);
+        }
+        if target.is_submitted_code() || target.integrations().is_empty() {
+            return Ok(false);
+        }
+        let session = self.usable_session_of(workspace, requester, session)?;
+        let has = self.session_integrations(workspace, requester, &session).await?;
+        Ok(target.needs_own_sandbox(&has))
     }
 
     async fn resolve_submitted(

@@ -72,7 +72,9 @@ impl Service {
         let workspace = context.workspace;
         self.check_run(workspace, requester, &run).await?;
         let requested = std::mem::take(&mut run.files);
-        let ResolvedRun { target, session, limits, agent, run_as, .. } = run;
+        let ResolvedRun { target, session, on_session_files, limits, agent, run_as, .. } = run;
+        let (session, session_files) =
+            if on_session_files { (None, session) } else { (session, None) };
         let (environment, function) = (target.environment().to_owned(), target.function_id());
         let needs = (target.integrations(), target.author());
         let mut files = target.source_files();
@@ -94,6 +96,7 @@ impl Service {
             principal: Some(requester.name.clone()),
             started_by: Some(requester.id),
             session,
+            session_files,
             files,
             warnings,
             limits,

@@ -6,6 +6,7 @@ use crate::catalog::tool_definition::{PythonToolQuery, ToolRequest};
 use crate::data::inputs::FileInput;
 use crate::error::{RequestError, invalid_field};
 use crate::network;
+use crate::runs::tool_result::ResultForm;
 use crate::serde_helpers::{object, objects};
 use engine::{Code as SourceCode, EntryPoint};
 use serde::{Deserialize, Serialize};
@@ -140,11 +141,15 @@ pub struct CallRequest {
     pub files: Vec<FileInput>,
     #[serde(default, deserialize_with = "object")]
     pub limits: LimitsRequest,
+    /// The form of the response to a call that has ended.
+    #[serde(default)]
+    pub result: ResultForm,
 }
 
 impl CallRequest {
     pub fn into_run(self, id: ToolId) -> RunRequest {
-        let Self { arguments, agent_id: agent, sandbox_id: session, files, limits } = self;
+        let Self { arguments, agent_id: agent, sandbox_id: session, files, limits, result: _ } =
+            self;
         let target = RunTarget::Tool { id, agent, arguments, test: false, over_mcp: false };
         RunRequest { target, session, files, limits }
     }

@@ -149,7 +149,9 @@ fn check_variable(path: &str, name: &str) -> Result<(), RequestError> {
         };
         return Err(invalid_field(path, message));
     }
-    let client = ClientKind::ALL.into_iter().find(|client| name == client.key_variable());
+    let client = ClientKind::ALL
+        .into_iter()
+        .find(|client| name == client.key_variable() || client.second_key_variable() == Some(name));
     if let Some(client) = client {
         let message = format!(
             "variable {name} is reserved for the client {}; use `inject: {{\"client\": \"{}\"}}`: \
@@ -182,21 +184,27 @@ fn check_client(
             let message = "is required for cognite, such as https://api.cognitedata.com";
             return Err(invalid_field("/inject/base_url", message));
         }
-        let is_named = |project: &String| {
-            let short = project.chars().count() <= PROJECT_CHARS_MAX;
-            short && !project.trim().is_empty() && !project.chars().any(char::is_control)
-        };
-        if !project.as_ref().is_some_and(is_named) {
-            let message = format!(
-                "must be the name of a project, with 1 to {PROJECT_CHARS_MAX} characters, for the \
-                 client cognite"
-            );
-            return Err(invalid_field("/inject/project", message));
-        }
+        check_project("/inject/project", project.as_ref())?;
     } else if project.is_some() {
         return Err(invalid_field("/inject/project", "is only allowed for cognite"));
     }
     Ok(SecretInjection::Client(ClientInjection { client, base_url, project }))
+}
+
+/// Checks the name of a project of Cognite Data Fusion.
+pub(crate) fn check_project(path: &str, project: Option<&String>) -> Result<(), RequestError> {
+    let is_named = |project: &String| {
+        let short = project.chars().count() <= PROJECT_CHARS_MAX;
+        short && !project.trim().is_empty() && !project.chars().any(char::is_control)
+    };
+    if project.is_some_and(is_named) {
+        return Ok(());
+    }
+    let message = format!(
+        "must be the name of a project, with 1 to {PROJECT_CHARS_MAX} characters, for the client \
+         cognite"
+    );
+    Err(invalid_field(path, message))
 }
 
 fn check_base_url(text: &str) -> Result<String, RequestError> {

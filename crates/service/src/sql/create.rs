@@ -102,6 +102,7 @@ impl Service {
                 let change = IntegrationChange {
                     allowed_network_rules: Some(allowed_network_rules),
                     allowed_secrets: Some(allowed_secrets),
+                    caller_token: None,
                     enabled: Some(*enabled),
                     comment: Some(comment.clone().unwrap_or_default()),
                 };
@@ -113,6 +114,7 @@ impl Service {
                     name: name.text.clone(),
                     allowed_network_rules,
                     allowed_secrets,
+                    caller_token: None,
                     enabled: Some(*enabled),
                     comment: comment.clone(),
                 };

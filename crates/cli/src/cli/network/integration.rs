@@ -98,6 +98,11 @@ pub(super) struct IntegrationContentArgs {
     #[arg(long)]
     all_secrets: bool,
 
+    /// Let code act in this project of Cognite Data Fusion with the access token of its caller (owners
+    /// only; requires `serve --pass-caller-token`)
+    #[arg(long, value_name = "PROJECT")]
+    caller_token: Option<String>,
+
     /// Comment for people
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
@@ -112,8 +117,14 @@ impl IntegrationContentArgs {
             (!self.secrets.is_empty()).then(|| json!(self.secrets))
         };
         let rules = (!self.rules.is_empty()).then(|| json!(self.rules));
+        let caller_token =
+            self.caller_token.map(|project| json!({"client": "cognite", "project": project}));
         let mut body = json!({"comment": self.comment});
-        for (key, value) in [("allowed_network_rules", rules), ("allowed_secrets", secrets)] {
+        for (key, value) in [
+            ("allowed_network_rules", rules),
+            ("allowed_secrets", secrets),
+            ("caller_token", caller_token),
+        ] {
             if let Some(value) = value {
                 body[key] = value;
             }

@@ -65,7 +65,9 @@ impl ServeConfig {
         let paths = LocalDataArgs::new(options.data.take(), options.python.take());
         let engine = engine_config(&mut options, paths.service_config()?)?;
         let records = options.records.take().unwrap_or(paths.data()?);
+        let caller_token_service = caller_token_service(&options)?;
         let service = service_config(&mut options, service::Config::new(records))?;
+        let service = service::Config { caller_token_service, ..service };
         Ok(Self {
             listen: options.listen.unwrap_or(ListenAddress::DEFAULT).0,
             file_url_lifetime: file_url_lifetime(options.file_url_seconds)?,
@@ -221,6 +223,20 @@ impl OAuth {
         service::Issuer::new(&self.issuer, &audience)
             .map_err(|error| CliError::usage(format!("--oauth-issuer: {error}")))
     }
+}
+
+/// The service that gets the access tokens of callers.
+fn caller_token_service(
+    options: &ServeOptions,
+) -> Result<Option<service::CallerTokenService>, CliError> {
+    let Some(text) = &options.pass_caller_token else { return Ok(None) };
+    if options.oauth_issuer.is_none() {
+        return Err(CliError::usage(
+            "--pass-caller-token requires --oauth-issuer, the issuer of the access tokens",
+        ));
+    }
+    let parsed = service::CallerTokenService::parse(text);
+    parsed.map(Some).map_err(|error| CliError::usage(format!("--pass-caller-token: {error}")))
 }
 
 fn seconds(option: Option<u64>, default: Duration) -> Duration {

@@ -78,6 +78,17 @@ pub(super) struct ServeOptions {
     #[arg(long, value_name = "URL", env = "BELLJAR_OAUTH_AUDIENCE", hide_env_values = true)]
     pub(super) oauth_audience: Option<String>,
 
+    /// Pass the access token of the caller to this service when code calls it, if AUDIENCE is among the
+    /// audiences of the token. Only code that names an integration with `caller_token` gets it, and
+    /// only through the egress proxy. Requires --oauth-issuer [default: none]
+    #[arg(
+        long,
+        value_name = "URL=AUDIENCE",
+        env = "BELLJAR_PASS_CALLER_TOKEN",
+        hide_env_values = true
+    )]
+    pub(super) pass_caller_token: Option<String>,
+
     /// Environment of sessions and executions that do not specify one [default: default]
     #[arg(long, value_name = "NAME", env = "BELLJAR_ENVIRONMENT", hide_env_values = true)]
     pub(super) environment: Option<String>,

@@ -2,7 +2,7 @@
 
 use crate::catalog::agents::read_specification;
 use crate::catalog::specification::{CodeExecution, Orchestration};
-use crate::error::{RequestError, missing_privilege, not_found};
+use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
 use crate::identity::caller::Caller;
 use crate::service::Service;
 use serde_json::Value;
@@ -14,6 +14,8 @@ pub struct ResolvedAgent {
     pub orchestration: Orchestration,
     pub code_execution: CodeExecution,
     pub tools: Vec<OfferedTool>,
+    /// The names of tools that the agent has and may not call.
+    pub denied_tools: Vec<String>,
     /// Parts of the specification that are not available to the run, in sentences.
     pub warnings: Vec<String>,
 }
@@ -27,11 +29,30 @@ pub struct OfferedTool {
     pub input_schema: Value,
     /// `runPythonCode`, `code_runner` or `callFunction`.
     pub kind: String,
-    /// Whether it runs in the session of the conversation and sees its files.
+    /// Whether it sees the files of the session of the conversation.
     pub in_session: bool,
 }
 
 impl Service {
+    /// The agent with this external id, which is its name.
+    pub fn agent_by_external_id(
+        &self,
+        caller: &Caller,
+        external_id: Option<&str>,
+    ) -> Result<AgentId, RequestError> {
+        let Some(name) = external_id else {
+            let message = "is required where the path names no agent: the name of an agent";
+            return Err(invalid_field("/agentExternalId", message));
+        };
+        let found = self.db.read(|rows| rows.agent_by_name(caller.workspace, name))?;
+        let agent = found.ok_or_else(|| not_found("agent", name))?;
+        // A caller that may not see the agent does not learn that it exists.
+        match self.can_see(caller, ObjectRef::Agent(agent.id))? {
+            true => Ok(agent.id),
+            false => Err(not_found("agent", name)),
+        }
+    }
+
     /// Resolves an agent that the caller may run.
     pub async fn resolve_agent(
         &self,
@@ -50,14 +71,16 @@ impl Service {
         let bindings = self.db.read(|rows| rows.tool_bindings(workspace, id))?;
         let names: Vec<&str> = bindings.iter().map(|binding| &*binding.tool_name).collect();
         let mut warnings = specification.warnings(&names);
-        let tools = self.attached_tools(caller, &agent, &bindings, &mut warnings)?;
+        let attached = self.attached_tools(caller, &agent, &bindings, &mut warnings)?;
         let embedded = specification.embedded.into_iter();
         let embedded =
             embedded.map(|tool| self.materialize_embedded_tool(workspace, &agent, tool).0);
-        let offered =
-            embedded.chain(tools).filter(|tool| tool.approval_action != ApprovalAction::Deny);
+        let embedded = embedded.map(|tool| (tool.approval_action, tool));
+        let is_denied = |(action, _): &(ApprovalAction, Tool)| *action == ApprovalAction::Deny;
+        let (denied, offered): (Vec<_>, Vec<_>) = embedded.chain(attached).partition(is_denied);
         Ok(ResolvedAgent {
-            tools: offered.map(to_offered_tool).collect(),
+            tools: offered.into_iter().map(|(_, tool)| to_offered_tool(tool)).collect(),
+            denied_tools: denied.into_iter().map(|(_, tool)| tool.name).collect(),
             orchestration: specification.orchestration,
             code_execution: specification.code_execution,
             agent,
@@ -65,14 +88,15 @@ impl Service {
         })
     }
 
-    /// The attached tools that may be called. Every other one becomes a warning with the reason.
+    /// The attached tools that the agent's code may use, with the effective action of each. Every other
+    /// one becomes a warning with the reason.
     fn attached_tools(
         &self,
         caller: &Caller,
         agent: &Agent,
         bindings: &[ToolBinding],
         warnings: &mut Vec<String>,
-    ) -> Result<Vec<Tool>, RequestError> {
+    ) -> Result<Vec<(ApprovalAction, Tool)>, RequestError> {
         let workspace = caller.workspace;
         let run_as = self.effective_principal(workspace, &caller.principal, agent)?;
         let mut tools = Vec::new();
@@ -85,8 +109,8 @@ impl Service {
             if self.permit(workspace, &run_as, Privilege::Usage, object)?.is_none() {
                 let (tool, owner) = (&tool.name, &run_as.name);
                 warnings.push(format!("tool {tool:?} is not available: {owner} may not use it"));
-            } else if action != ApprovalAction::Deny {
-                tools.push(tool);
+            } else {
+                tools.push((action, tool));
             }
         }
         Ok(tools)
@@ -95,17 +119,10 @@ impl Service {
 
 fn to_offered_tool(tool: Tool) -> OfferedTool {
     let field = |key: &str| tool.definition.get(key).and_then(Value::as_str).map(str::to_owned);
-    let variables = tool.definition.get("configuration").and_then(|it| it.get("env_variables"));
-    let has_variables = match variables {
-        Some(Value::Object(variables)) => !variables.is_empty(),
-        Some(Value::Array(variables)) => !variables.is_empty(),
-        _ => false,
-    };
     OfferedTool {
         id: tool.id,
         kind: field("type").or_else(|| field("tool_type")).unwrap_or_default(),
-        // A tool with secrets of its own never runs in a session.
-        in_session: tool.entry == "run" && !has_variables,
+        in_session: tool.entry == "run",
         name: tool.name,
         description: tool.description,
         input_schema: tool.input_schema,

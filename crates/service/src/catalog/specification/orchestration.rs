@@ -2,6 +2,7 @@
 
 use super::specification_pointer;
 use crate::error::{RequestError, invalid_field};
+use crate::runs::tool_result::ResultForm;
 use serde_json::{Map, Value};
 
 const SKILLS_MAX: usize = 50;
@@ -32,6 +33,8 @@ pub struct Orchestration {
     /// Names of skills.
     pub skills: Vec<String>,
     pub tool_choice: ToolChoice,
+    /// What the model reads of a call of a `code_runner` tool.
+    pub tool_results: ResultForm,
     pub rounds: Option<u32>,
     pub tokens: Option<u64>,
     pub seconds: Option<u64>,
@@ -51,6 +54,7 @@ impl Orchestration {
             instructions: instructions(root)?,
             skills: skills(root)?,
             tool_choice: tool_choice(root)?,
+            tool_results: tool_results(root)?,
             rounds: number("rounds")?.map(|rounds| u32::try_from(rounds).unwrap_or(u32::MAX)),
             tokens: number("tokens")?,
             seconds: number("seconds")?,
@@ -172,6 +176,17 @@ fn skills(root: &Map<String, Value>) -> Result<Vec<String>, RequestError> {
         named.map(str::to_owned).ok_or_else(invalid)
     };
     list.iter().enumerate().map(name).collect()
+}
+
+fn tool_results(root: &Map<String, Value>) -> Result<ResultForm, RequestError> {
+    match root.get("tool_results").map(|value| serde_json::from_value(value.clone())) {
+        None => Ok(ResultForm::default()),
+        Some(Ok(form)) => Ok(form),
+        Some(Err(_)) => Err(invalid_field(
+            &specification_pointer("/tool_results"),
+            "must be `record` or `code_runner`",
+        )),
+    }
 }
 
 fn tool_choice(root: &Map<String, Value>) -> Result<ToolChoice, RequestError> {

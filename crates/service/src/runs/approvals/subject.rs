@@ -171,7 +171,7 @@ impl Service {
         requester: &Principal,
         run: &ResolvedRun,
     ) -> Result<SandboxAccess, RequestError> {
-        if let Some(id) = run.session {
+        if let Some(id) = run.session.filter(|_| !run.on_session_files) {
             let session = self.session_row(workspace, id)?;
             return self.session_access(workspace, &session).await;
         }

@@ -158,6 +158,10 @@ impl Service {
                 return Err(Error::new(ErrorCode::GrantMissing, message).hint(hint).into());
             }
         }
+        if principal.id != owner {
+            let names = self.session_integrations(workspace, principal, session).await?;
+            self.check_no_caller_token(workspace, &names)?;
+        }
         if granted.exposed_secrets.is_empty() {
             return Ok(());
         }
