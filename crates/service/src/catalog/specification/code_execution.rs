@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use std::path::{Component, Path};
 use types::{VolumeAccess, VolumeGrant};
 
-pub(super) const CODE_EXECUTION: &str = "code_execution";
+pub(crate) const CODE_EXECUTION: &str = "code_execution";
 const ENVIRONMENT: &str = "environment";
 const INTEGRATIONS: &str = "external_access_integrations";
 const REPOSITORIES: &str = "artifact_repositories";
