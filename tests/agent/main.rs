@@ -13,6 +13,7 @@ mod test_server;
 mod agents;
 mod bad_models;
 mod budgets;
+mod capabilities;
 mod choices;
 mod code;
 mod command;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operations that every key may use, because they are about the caller.
-const FOR_ANYBODY: [&str; 9] = [
+const FOR_ANYBODY: [&str; 11] = [
     "createKey",
     "explain",
     "getMe",
@@ -19,9 +19,12 @@ const FOR_ANYBODY: [&str; 9] = [
     "listCatalog",
     "listGrants",
     "listKeys",
+    // What the operator has configured, the same for all.
+    "listModels",
     "setPreferences",
     // Only of those that one may see.
     "streamApprovals",
+    "updatePreferences",
 ];
 
 /// Lists that show each caller their own objects: none, for a caller without objects.
@@ -79,7 +82,7 @@ pub(crate) fn nothing() -> Things {
     ];
     let mut things: Things = ids.into_iter().map(|name| (name, NOTHING.to_owned())).collect();
     things.extend(
-        [("filename", "out.txt"), ("path", "note.txt"), ("name", "bare")]
+        [("filename", "out.txt"), ("path", "note.txt"), ("name", "bare"), ("kind", "skill")]
             .map(|(name, value)| (name, value.to_owned())),
     );
     things
@@ -218,6 +221,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("SandboxId", session),
         ("path", "note.txt".to_owned()),
         ("name", "bare".to_owned()),
+        ("kind", "skill".to_owned()),
         ("FunctionId", function),
         ("ExecutionId", execution),
         ("filename", "out.txt".to_owned()),
