@@ -56,7 +56,6 @@ fn input_schema() -> JsonObject {
             "context": text("Additional context, such as \"Use a dark theme for the plot\"."),
             "sandbox_id": text("The session to continue in, from the result of an earlier call."),
             "max_rounds": {"type": "integer", "minimum": 1, "maximum": 100},
-            "model": text("The model that writes the code, as provider/model; by default that of the preferences."),
         },
         "required": ["request"],
         "additionalProperties": false,
