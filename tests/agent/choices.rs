@@ -1,6 +1,6 @@
 //! Whose model answers: the caller's choice, the agent's, or the server's.
 
-use crate::scripted_server::{CODE, RUNS_CODE, Scene, chat, plan, say, say_to};
+use crate::scripted_server::{CODE, RUNS_CODE, Scene, chat, plan, say, say_to, text};
 use crate::test_server::{Api, World};
 use serde_json::{Value, json};
 
@@ -51,23 +51,65 @@ async fn each_principal_chooses_for_themselves_and_from_the_next_call_on() {
     assert_eq!(models(&ann).await, "openai/gpt-test");
 }
 
+// proves U-080
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_has_a_model_of_its_own_unless_the_caller_chooses() {
-    let scene = Scene::play(json!([say("One."), say("Two."), say("Three.")])).await;
+async fn the_request_chooses_before_the_agent_the_agent_before_its_caller_and_the_caller_before_the_server()
+ {
+    let each: Vec<Value> = (0..3).flat_map(|_| [plan(&["Greet"]), say("Hello.")]).collect();
+    let turns: Vec<Value> = (0..6).map(|_| say("Hello.")).collect();
+    let scene = Scene::play(json!([turns, each].concat())).await;
+    let owner = scene.owner();
+    let named = scene.agent("model: anthropic/claude-of-agent\n").await;
+    let unnamed = crate::scripted_server::agent(owner, "unnamed", "instructions: x\n").await;
+    let used = async |agent: &str, request: Value| {
+        chat(owner, agent, request).await["model"]["name"].clone()
+    };
+    let (plain, asked) =
+        (json!({"message": "Hi"}), json!({"message": "Hi", "model": "openai/of-request"}));
+    assert_eq!(used(&unnamed, plain.clone()).await, "openai/gpt-test", "the server's default");
+    prefer(owner, json!({"code_model": "openai/mine"})).await;
+    assert_eq!(used(&unnamed, plain.clone()).await, "openai/mine", "before the server's");
+    assert_eq!(used(&named, plain.clone()).await, "anthropic/claude-of-agent", "before mine");
+    assert_eq!(used(&named, asked.clone()).await, "openai/of-request", "before the agent's");
+    assert_eq!(used(&unnamed, asked).await, "openai/of-request");
+    let codes = async |request: Value| {
+        let (status, done) = owner.call("POST", CODE, Some(request)).await;
+        assert_eq!(status, 200, "{done}");
+        done["model"]["name"].clone()
+    };
+    prefer(owner, json!({})).await;
+    assert_eq!(used(&unnamed, plain).await, "openai/gpt-test");
+    prefer(owner, json!({"code_model": "openai/mine"})).await;
+    assert_eq!(codes(json!({"request": "Hi."})).await, "openai/mine");
+    assert_eq!(codes(json!({"request": "Hi.", "model": "openai/fast"})).await, "openai/fast");
+    let (_, removed) =
+        owner.call("PATCH", "/v1/preferences", Some(json!({"code_model": null}))).await;
+    assert_eq!(removed, json!({}));
+    assert_eq!(codes(json!({"request": "Hi."})).await, "openai/gpt-test");
+    // What the provider was asked is what the records say.
+    let models: Vec<String> = scene.asked().iter().map(|asked| text(&asked["model"])).collect();
+    let of_agents = ["gpt-test", "mine", "claude-of-agent", "of-request", "of-request", "gpt-test"];
+    assert_eq!(models[..6], of_agents);
+    assert_eq!(models[6..], ["mine", "mine", "fast", "fast", "gpt-test", "gpt-test"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_for_a_model_that_cannot_be_had_is_refused_and_runs_with_no_other() {
+    let scene = Scene::play(json!([say("Hello.")])).await;
     let agent = scene.agent("model: anthropic/claude-of-agent\n").await;
-    assert_eq!(
-        say_to(scene.owner(), &agent, "Hi").await["model"]["name"],
-        "anthropic/claude-of-agent"
-    );
-    prefer(scene.owner(), json!({"code_model": "openai/mine"})).await;
-    assert_eq!(say_to(scene.owner(), &agent, "Hi").await["model"]["name"], "openai/mine");
-    let unnamed =
-        crate::scripted_server::agent(scene.owner(), "unnamed", "instructions: x\n").await;
-    prefer(scene.owner(), json!({})).await;
-    assert_eq!(
-        chat(scene.owner(), &unnamed, json!({"message": "Hi"})).await["model"]["name"],
-        "openai/gpt-test"
-    );
+    let run = format!("{agent}/run");
+    for model in ["nobody/gpt", "gpt", "openai/*", "script", "gemini/gemini-pro", ""] {
+        for (path, body) in [
+            (CODE, json!({"request": "Hi", "model": model})),
+            (&*run, json!({"message": "Hi", "model": model})),
+        ] {
+            let (status, problem) = scene.owner().call("POST", path, Some(body)).await;
+            let expected = (424, &json!("model.unavailable"));
+            assert_eq!((status, &problem["code"]), expected, "{model:?}: {problem}");
+        }
+    }
+    assert_eq!(scene.asked().len(), 0);
+    assert_eq!(say_to(scene.owner(), &agent, "Hi").await["answer"], "Hello.");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -224,6 +224,10 @@ async fn every_call_has_an_id_of_its_own_under_which_it_is_found_again() {
     assert_ne!(one["execution_id"], two["execution_id"]);
     assert_ne!(one["sandbox_id"], two["sandbox_id"]);
     for done in [&one, &two] {
+        let id = text(&done["sandbox_id"]);
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        assert!(id.len() >= 21 && id.bytes().all(is_plain), "{id}");
         let again = scene.owner().get(&format!("{CODE}/{}", text(&done["execution_id"]))).await;
         assert_eq!(&again, done);
     }

@@ -14,6 +14,7 @@ mod agents;
 mod ask_first;
 mod bad_models;
 mod budgets;
+mod capabilities;
 mod choices;
 mod code;
 mod command;

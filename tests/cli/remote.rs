@@ -581,3 +581,78 @@ async fn a_tool_of_a_server_is_called_by_its_name() {
     let said = failure(&world.owner, 1, &["tool", "call", "nothing"]).await;
     assert!(said.contains("no tool with the name \"nothing\""), "{said}");
 }
+
+// proves U-082
+#[tokio::test(flavor = "multi_thread")]
+async fn preferences_are_listed_printed_set_and_unset() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    assert_eq!(answer(owner, &["preference", "ls", "--json"]).await, json!({}));
+    let unset = failure(owner, 1, &["preference", "get", "code_model"]).await;
+    assert!(unset.contains("preference \"code_model\" is not set"), "{unset}");
+    let set = belljar(owner, &["preference", "set", "code_model", "openai/gpt-4.1"]).await;
+    assert_eq!((set.status.code(), stdout(&set)), (Some(0), String::new()), "{}", stderr(&set));
+    assert!(stderr(&set).contains("code_model set to openai/gpt-4.1"), "{}", stderr(&set));
+    let shown = stdout(&belljar(owner, &["preference", "get", "code_model"]).await);
+    assert_eq!(shown, "openai/gpt-4.1\n");
+    let shown = stdout(&belljar(owner, &["preference", "ls"]).await);
+    assert_eq!(shown, "code_model: openai/gpt-4.1\n");
+    let ann = world.principal("ann", &["USAGE"]).await;
+    assert_eq!(
+        answer(&ann, &["preference", "ls", "--json"]).await,
+        json!({}),
+        "they are one's own"
+    );
+    let unknown = failure(owner, 1, &["preference", "set", "code_modle", "x"]).await;
+    assert!(unknown.contains("is not a preference; use code_model"), "{unknown}");
+    answer(owner, &["preference", "unset", "code_model"]).await;
+    assert_eq!(owner.get("/v1/preferences").await, json!({}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_models_of_a_server_are_listed_with_what_is_missing() {
+    let world = World::under(&["env", "-u", "GEMINI_API_KEY", "-u", "GOOGLE_API_KEY"], &[]).await;
+    let shown = stdout(&belljar(&world.owner, &["model", "ls"]).await);
+    let line = shown.lines().find(|line| line.starts_with("gemini/*")).unwrap();
+    assert!(line.contains("false") && line.contains("GEMINI_API_KEY is not set"), "{shown}");
+    let listed = answer(&world.owner, &["model", "ls", "--json"]).await;
+    assert_eq!(listed, world.owner.get("/v1/models").await["items"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn capabilities_are_listed_added_and_removed_on_the_command_line() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    let agent = make_agent(owner).await;
+    make_tool(owner).await;
+    const ON: [&str; 2] = ["agent", "capability"];
+    let on = |args: &[&'static str]| [&ON[..], args].concat();
+    let catalog = stdout(&belljar(owner, &on(&["ls"])).await);
+    assert!(catalog.contains("Code Interpreter (skill)") && catalog.contains("Data"), "{catalog}");
+    answer(owner, &on(&["add", "helper", "Code Interpreter"])).await;
+    answer(owner, &on(&["add", "helper", "--skill", "dataviz"])).await;
+    answer(owner, &on(&["add", "helper", "--tool", "media_probe"])).await;
+    let listed = answer(owner, &on(&["ls", "helper", "--json"])).await;
+    assert_eq!(listed, owner.get(&format!("/v1/agents/{agent}/capabilities")).await["items"]);
+    let names: Vec<&str> =
+        listed.as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["code_execution", "media_probe", "dataviz"]);
+    let shown = stdout(&belljar(owner, &on(&["ls", "helper"])).await);
+    assert!(shown.contains("Code Interpreter") && shown.contains("attached"), "{shown}");
+
+    for (args, message) in [
+        (&["add", "helper", "Calculator"][..], "the catalog has no entry \"Calculator\""),
+        (&["add", "helper", "--skill", "juggling"], "skill \"juggling\" not found"),
+        (&["rm", "helper", "juggling"], "helper has no capability \"juggling\""),
+    ] {
+        let said = failure(owner, 1, &on(args)).await;
+        assert!(said.contains(message), "{said}");
+    }
+    failure(owner, 2, &on(&["add", "helper"])).await;
+    failure(owner, 2, &on(&["add", "helper", "Code Interpreter", "--skill", "dataviz"])).await;
+    for name in ["Code Interpreter", "media_probe", "dataviz"] {
+        answer(owner, &on(&["rm", "helper", name])).await;
+    }
+    assert_eq!(answer(owner, &on(&["ls", "helper", "--json"])).await, json!([]));
+    assert_eq!(owner.get("/v1/tools").await["items"][0]["name"], "media_probe", "it is kept");
+}

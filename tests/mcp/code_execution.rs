@@ -149,6 +149,17 @@ fn a_model_of_ones_own_is_asked_where_it_is_and_what_it_said_is_kept() {
     assert_eq!(std::fs::read_dir(record).unwrap().count(), 1, "one run is one recording");
 }
 
+// proves U-001
+#[test]
+fn the_other_name_is_the_same_tool() {
+    let (_folder, script) = model();
+    let options = ["--model", script.as_str()];
+    for name in ["code_execution", "code_interpreter"] {
+        let done = Stdio::start(&options).call(name, json!({"request": "Count."}));
+        assert_eq!(done["structuredContent"]["answer"], "It is over.", "{name}: {done}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_server_the_run_waits_for_a_decision_over_its_rest_api() {
     let (_folder, model) = model();

@@ -482,6 +482,25 @@ async fn preferences_are_ones_own_and_replaced_as_a_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_preference_is_set_and_removed_without_naming_the_others() {
+    const PATH: &str = "/v1/preferences";
+    let world = World::start().await;
+    let ann = Person::new(&world, "ann").await;
+    let small = json!({"code_model": "openai/small"});
+    assert_eq!(ann.call("PATCH", PATH, Some(small.clone())).await, (200, small.clone()));
+    assert_eq!(ann.call("PATCH", PATH, Some(json!({}))).await, (200, small.clone()));
+    invalid(&ann, "PATCH", PATH, json!({"code_modle": "small"}), "/code_modle").await;
+    invalid(&ann, "PATCH", PATH, json!({"code_modle": null}), "/code_modle").await;
+    invalid(&ann, "PATCH", PATH, json!({"code_model": 1}), "/code_model").await;
+    invalid(&ann, "PATCH", PATH, json!({"code_model": "a\nb"}), "/code_model").await;
+    assert_eq!(ann.get(PATH).await, small);
+    assert_eq!(world.owner.get(PATH).await, json!({}), "others have their own");
+    let none = json!({"code_model": null});
+    assert_eq!(ann.call("PATCH", PATH, Some(none.clone())).await, (200, json!({})));
+    assert_eq!(ann.call("PATCH", PATH, Some(none)).await, (200, json!({})), "it stays removed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_change_of_who_may_what_is_in_the_audit_log() {
     let world = World::start().await;
     let owner = &world.owner;
@@ -522,8 +541,9 @@ async fn t126_a_key_without_grants_writes_only_so_much_into_the_audit_log() {
     let before = crate::principals::items(&world.owner, "/v1/audit?limit=200").await.len();
     let (mut done, mut refused) = (0, 0);
     for number in 0..150 {
-        let (path, method, body) = match number % 2 {
+        let (path, method, body) = match number % 4 {
             0 => ("/v1/preferences", "PUT", json!({})),
+            2 => ("/v1/preferences", "PATCH", json!({})),
             _ => ("/v1/keys", "POST", json!({"name": "k"})),
         };
         let (status, response) = nobody.call(method, path, Some(body)).await;

@@ -11,6 +11,7 @@ mod approvals;
 mod attachment_rights;
 mod audit;
 mod calls;
+mod capabilities;
 mod catalog;
 mod channel_floods;
 mod clients;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operations that every key may use, because they are about the caller.
-const FOR_ANYBODY: [&str; 10] = [
+const FOR_ANYBODY: [&str; 12] = [
     "createKey",
     "explain",
     "getMe",
@@ -19,11 +19,14 @@ const FOR_ANYBODY: [&str; 10] = [
     "listCatalog",
     "listGrants",
     "listKeys",
+    // What the operator has configured, the same for all.
+    "listModels",
     // Each statement checks what it needs.
     "runStatements",
     "setPreferences",
     // Only of those that one may see.
     "streamApprovals",
+    "updatePreferences",
 ];
 
 /// Lists that show each caller their own objects: none, for a caller without objects.
@@ -81,8 +84,14 @@ pub(crate) fn nothing() -> Things {
     ];
     let mut things: Things = ids.into_iter().map(|name| (name, NOTHING.to_owned())).collect();
     things.extend(
-        [("filename", "out.txt"), ("path", "note.txt"), ("name", "bare"), ("tool_id", "one")]
-            .map(|(name, value)| (name, value.to_owned())),
+        [
+            ("filename", "out.txt"),
+            ("path", "note.txt"),
+            ("name", "bare"),
+            ("kind", "skill"),
+            ("tool_id", "one"),
+        ]
+        .map(|(name, value)| (name, value.to_owned())),
     );
     things
 }
@@ -222,6 +231,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("name", "bare".to_owned()),
         // By its name, where the tool may be one of the specification.
         ("tool_id", "one".to_owned()),
+        ("kind", "skill".to_owned()),
         ("FunctionId", function),
         ("ExecutionId", execution),
         ("filename", "out.txt".to_owned()),

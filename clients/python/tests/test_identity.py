@@ -72,6 +72,14 @@ def test_another_workspace_has_an_owner_of_its_own(bj: Belljar, server: Server) 
 def test_preferences_are_kept(bj: Belljar) -> None:
     assert bj.preferences.set({"code_model": "gpt-5"}) == {"code_model": "gpt-5"}
     assert bj.preferences.get() == {"code_model": "gpt-5"}
+    assert bj.preferences.update({}) == {"code_model": "gpt-5"}
+    assert bj.preferences.update({"code_model": "gpt-6"}) == {"code_model": "gpt-6"}
+    assert bj.preferences.update({"code_model": None}) == {}
+
+
+def test_models_are_listed_by_name_and_by_provider(bj: Belljar) -> None:
+    names = [model.name for model in bj.models.list()]
+    assert {"openai/*", "anthropic/*"} <= set(names)
 
 
 def test_the_audit_log_says_who_did_what(bj: Belljar, ada: Principal) -> None:

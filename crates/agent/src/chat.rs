@@ -42,6 +42,10 @@ pub struct ChatRequest {
     /// Documents for its code, in `/home/uploaded_files/`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub document_ids: Vec<FileId>,
+    /// Model for this request, `provider/model`; by default that of the agent, else your preference
+    /// `code_model`, else the server's default
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// External id of the agent: its name, where no id is in the path; returned with the answer
     #[serde(default, rename = "agentExternalId", skip_serializing_if = "Option::is_none")]
     pub agent_external_id: Option<String>,
@@ -136,7 +140,8 @@ impl Agents {
         let work = self.service.resolve_agent(caller, id).await?;
         self.check_documents(caller, &request.document_ids)?;
         let before = self.previous_run(caller, id, request.cursor.as_deref())?;
-        let model = self.choose_model(caller, work.orchestration.model.as_deref())?;
+        let of_agent = work.orchestration.model.as_deref();
+        let model = self.choose_model(caller, request.model.as_deref(), of_agent)?;
         let runs_code = work.code_execution.enabled;
         let names = &work.orchestration.skills;
         let skills = Skills::load_all(names, self.skills.as_deref(), runs_code)?;

@@ -43,6 +43,10 @@ pub struct CodeRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 100)]
     pub max_rounds: Option<u32>,
+    /// Model for this request, `provider/model`; by default your preference `code_model`, else the
+    /// server's default
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 /// Output of a code run in addition to its record.
@@ -155,7 +159,7 @@ impl Agents {
             None => self.service.require_usage(caller).map(drop)?,
         }
         self.check_documents(caller, &request.document_ids)?;
-        let model = self.choose_model(caller, None)?;
+        let model = self.choose_model(caller, request.model.as_deref(), None)?;
         let session = self.open_session(caller, request.sandbox_id).await?;
         let occupied = self.reserve_session(session.sandbox_id)?;
         let id = session.sandbox_id;

@@ -7,6 +7,7 @@
 mod agent_loop;
 mod artifacts;
 mod budget;
+mod capabilities;
 mod chat;
 mod chat_result;
 mod code_run;
@@ -25,6 +26,10 @@ mod skills;
 mod toolbox;
 mod trace;
 
+pub use capabilities::{
+    CODE_INTERPRETER_DESCRIPTION, CODE_INTERPRETER_TITLE, Capability, CapabilityCategory,
+    CapabilityKind, CapabilitySource, CapabilityState, NewCapability, skill_title,
+};
 pub use chat::{AGENT, ChatRequest, InputMessage};
 pub use chat_result::{ChatEnvelope, ChatResult};
 pub use code_run::{Artifact, CodeRequest, CodeResult, UploadedFile, code_result, not_a_run_error};
@@ -34,8 +39,8 @@ pub use model::{
     TokenUsage, ToolCall, ToolCallMode, ToolDefinition, ToolResult,
 };
 pub use models::{
-    ModelScript, ModelSettings, Models, ModelsError, ProviderRetryPolicy, ScriptError, ScriptTurn,
-    ScriptedCall, ScriptedModel,
+    ModelApi, ModelFeature, ModelScript, ModelSettings, ModelView, Models, ModelsError,
+    ProviderRetryPolicy, ScriptError, ScriptTurn, ScriptedCall, ScriptedModel,
 };
 pub use runs::Agents;
 pub use toolbox::{CODE_EXECUTION, CODE_INTERPRETER};

@@ -4,6 +4,7 @@
 
 mod endpoint;
 mod frame_observer;
+mod listing;
 mod provider;
 mod provider_error;
 mod recorder;
@@ -13,6 +14,7 @@ mod script;
 mod tool_calls;
 
 pub(crate) use endpoint::ProviderSettingNames;
+pub use listing::{ModelApi, ModelFeature, ModelView};
 pub use provider::ProviderRetryPolicy;
 pub use script::{ModelScript, ScriptError, ScriptTurn, ScriptedCall, ScriptedModel};
 

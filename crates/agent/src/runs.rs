@@ -8,7 +8,7 @@ use crate::confirmation::stop_execution;
 use crate::conversation::{Conversation, PendingApproval};
 use crate::interpreter::Interpreter;
 use crate::model::Model;
-use crate::models::Models;
+use crate::models::{ModelView, Models};
 use crate::observation::ToolOutcome;
 use crate::prompts;
 use crate::toolbox::record_tool_call;
@@ -49,13 +49,21 @@ impl Agents {
         self.models.has_any()
     }
 
-    /// Chooses the caller's preference, else the agent's model, else the default of the server.
+    /// The models that callers can choose.
+    pub fn model_views(&self) -> Vec<ModelView> {
+        self.models.list()
+    }
+
+    /// Chooses the model of the request, else the agent's, else the caller's preference, else the
+    /// default of the server: the more specific choice counts.
     pub(crate) fn choose_model(
         &self,
         caller: &Caller,
+        requested: Option<&str>,
         of_agent: Option<&str>,
     ) -> Result<Arc<dyn Model>, RequestError> {
-        Ok(self.models.choose(caller.preference(MODEL_PREFERENCE).or(of_agent))?)
+        let preferred = caller.preference(MODEL_PREFERENCE);
+        Ok(self.models.choose(requested.or(of_agent).or(preferred))?)
     }
 
     /// Allows one run at a time in a session: two would overwrite each other's variables.

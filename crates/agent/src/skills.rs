@@ -50,6 +50,11 @@ impl Skills {
         Ok(Self(found))
     }
 
+    /// What the first skill is for.
+    pub(crate) fn into_description(self) -> Option<String> {
+        self.0.into_iter().next().map(|skill| skill.summary.description)
+    }
+
     /// The part of the system prompt that lists the skills.
     pub(crate) fn prompt(&self) -> Option<String> {
         let line =

@@ -5,6 +5,7 @@ mod agents;
 mod approvals;
 mod audit;
 mod calls;
+mod capabilities;
 mod catalog;
 mod documents;
 mod environments;
@@ -12,6 +13,7 @@ mod executions;
 mod functions;
 mod grants;
 mod keys;
+mod models;
 mod network;
 pub(crate) mod operation;
 mod packages;
@@ -42,6 +44,7 @@ pub(crate) fn all() -> Routes {
         .merge(environments::routes())
         .merge(tools::routes())
         .merge(agents::routes())
+        .merge(capabilities::routes())
         .merge(runs::routes())
         .merge(network::routes())
         .merge(volumes::routes())
@@ -57,7 +60,8 @@ pub(crate) fn all() -> Routes {
         .merge(grants::routes())
         .merge(workspaces::routes())
         .merge(audit::routes())
-        .merge(catalog::routes());
+        .merge(catalog::routes())
+        .merge(models::routes());
     let mut routes = OpenApiRouter::with_openapi(outline()).nest("/v1", v1);
     routes.get_openapi_mut().security =
         Some(vec![SecurityRequirement::new("key", Vec::<String>::new())]);

@@ -25,11 +25,13 @@ mod images;
 mod key;
 mod local_engine;
 mod mcp;
+mod model;
 mod model_args;
 mod network;
 mod one_shot;
 mod package;
 mod permission;
+mod preference;
 mod principal;
 mod progress;
 mod remote;
@@ -153,6 +155,20 @@ enum Command {
         belljar agent add sales.yaml\n  \
         belljar agent run sales --request 'How much did we sell in March?'")]
     Agent(agent::Args),
+    /// List the models of a server
+    ///
+    /// Use it to find the name of a model for an agent or a preference.
+    #[command(after_help = "Examples:\n  \
+        belljar model ls")]
+    Model(model::Args),
+    /// Get or set your preferences
+    ///
+    /// Use it to choose the model that writes code for you. Preferences belong to the principal of
+    /// the API key.
+    #[command(after_help = "Examples:\n  \
+        belljar preference set code_model openai/gpt-4.1\n  \
+        belljar preference ls")]
+    Preference(preference::Args),
     /// Manage volumes (persistent directories)
     ///
     /// Use it for files that must outlive a session, or that several sessions share. Code sees a
@@ -307,6 +323,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Skill(args) => skill::main(args),
         Command::Env(args) => env::main(args),
         Command::Agent(args) => agent::main(args),
+        Command::Model(args) => model::main(args),
+        Command::Preference(args) => preference::main(args),
         Command::Volume(args) => volume::main(args),
         Command::Network(args) => network::main(args),
         Command::Secret(args) => secret::main(args),

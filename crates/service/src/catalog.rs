@@ -3,6 +3,7 @@
 pub(crate) mod agent_tools;
 pub(crate) mod agents;
 pub(crate) mod callable_tools;
+pub(crate) mod capabilities;
 pub(crate) mod embedded_tools;
 pub(crate) mod environments;
 pub(crate) mod explain;

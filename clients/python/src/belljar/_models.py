@@ -514,6 +514,51 @@ class Binding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Capability:
+    """What an agent can use: code execution, a tool, a function or a skill."""
+
+    kind: str
+    name: str
+    title: str
+    description: str
+    category: str
+    state: Literal["ready", "unavailable"]
+    source: Literal["specification", "attached"]
+    reason: str | None = None
+    """Why it is unavailable."""
+    approval_action: ApprovalAction | None = None
+    tool_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogEntry:
+    """What can be added to an agent with `agents.add_capability(agent_id, entry.capability)`."""
+
+    name: str
+    type: str
+    category: str
+    description: str
+    capability: dict[str, Any]
+    tool: str | None = None
+    url: str | None = None
+    skill: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model that can be chosen, or as `provider/*` all models of a provider."""
+
+    name: str
+    provider: str
+    default: bool
+    usable: bool
+    supports: list[str] = field(default_factory=list)
+    api: str | None = None
+    reason: str | None = None
+    """What the operator has to set to make it usable."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CodeExecution:
     enabled: bool
     missing: list[str] = field(default_factory=list)

@@ -249,3 +249,43 @@ fn a_script_with_a_word_that_means_nothing_is_refused() {
     let json = r#"[{"say": "hello", "stop": "length"}]"#;
     assert_eq!(ModelScript::parse(json).unwrap().turns()[0].say, "hello");
 }
+
+#[test]
+fn t278_a_listing_has_no_key_and_no_url() {
+    let variables = [
+        ("OPENAI_API_KEY", "sk-listed"),
+        ("OPENAI_BASE_URL", "http://proxy.internal:8000/v1"),
+        ("LAB_API_KEY", "sk-lab"),
+    ];
+    let listed = Models::new(ModelSettings {
+        default: Some("lab/llama".to_owned()),
+        endpoints: vec![("lab".to_owned(), "http://gpu-1.internal:9000/v1".parse().unwrap())],
+        variables: variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        ..ModelSettings::default()
+    });
+    let listed = listed.unwrap().list();
+    let text = serde_json::to_string(&listed).unwrap();
+    for secret in ["sk-listed", "sk-lab", "internal", "http"] {
+        assert!(!text.contains(secret), "{text}");
+    }
+    let names: Vec<&str> = listed.iter().map(|model| model.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "lab/llama",
+            "anthropic/*",
+            "gemini/*",
+            "lab/*",
+            "ollama/*",
+            "openai/*",
+            "openai-responses/*"
+        ]
+    );
+    let of = |name: &str| listed.iter().find(|model| model.name == name).unwrap();
+    assert!(of("lab/llama").is_default && of("lab/llama").usable && of("openai/*").usable);
+    let missing = of("anthropic/*");
+    assert!(!missing.usable);
+    let reason = missing.reason.as_deref().unwrap();
+    assert!(reason.starts_with("ANTHROPIC_API_KEY is not set"), "{reason}");
+    assert!(models(&[]).list().iter().all(|model| !model.is_default && !model.usable));
+}

@@ -2,6 +2,10 @@
 
 use super::Routes;
 use crate::extract::Json;
+use agent::{
+    CODE_INTERPRETER_DESCRIPTION, CODE_INTERPRETER_TITLE, CapabilityCategory, NewCapability,
+    skill_title,
+};
 use axum::Extension;
 use axum::http::header::HOST;
 use axum::http::{HeaderMap, Uri};
@@ -15,21 +19,16 @@ use utoipa_axum::routes;
 /// Path of the MCP server.
 const MCP_PATH: &str = "/mcp";
 const TOOL: &str = "execute_python";
-const TOOL_DESCRIPTION: &str = "Runs Python in an isolated sandbox, and returns its result, its \
-                                logs, and on failure an error with its traceback.";
-/// Display name of each built-in skill.
-const SKILL_TITLES: [(&str, &str); 2] =
-    [("code-interpreter", "Code Interpreter (skill)"), ("dataviz", "Dataviz (skill)")];
 
 /// One item that can be added to an agent independently of the others
 #[derive(Debug, Serialize, ToSchema)]
 struct CatalogEntry {
     /// Display name
     #[schema(example = "Code Interpreter")]
-    name: &'static str,
+    name: String,
     #[serde(rename = "type")]
     kind: CatalogEntryType,
-    category: CatalogCategory,
+    category: CapabilityCategory,
     /// What it is for and when to use it
     description: String,
     /// MCP tools only: its name on the server
@@ -41,6 +40,8 @@ struct CatalogEntry {
     /// Skills only: its name, as in `belljar skill install`
     #[serde(skip_serializing_if = "Option::is_none")]
     skill: Option<&'static str>,
+    /// The body that adds the entry to an agent, for `POST /v1/agents/{agent_id}/capabilities`
+    capability: NewCapability,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
@@ -50,11 +51,6 @@ enum CatalogEntryType {
     Skill,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
-enum CatalogCategory {
-    Data,
-}
-
 pub(crate) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(list))
 }
@@ -62,7 +58,7 @@ pub(crate) fn routes() -> Routes {
 /// List what can be added to an agent: the tool that runs code, and the skills
 ///
 /// The tool works without its skill. With both, an agent also knows when to run code and what to do
-/// when it fails.
+/// when it fails. `capability` of an entry is the body that adds it to an agent.
 #[utoipa::path(
     get,
     path = "/catalog",
@@ -75,26 +71,35 @@ async fn list(
     uri: Uri,
     headers: HeaderMap,
 ) -> Json<Page<CatalogEntry>> {
-    let skills = SKILL_TITLES.into_iter().filter_map(|(skill, name)| {
-        let description = Skill::built_in(skill)?.summary.description;
-        let (kind, category) = (CatalogEntryType::Skill, CatalogCategory::Data);
-        let skill = Some(skill);
-        Some(CatalogEntry { name, kind, category, description, tool: None, url: None, skill })
-    });
+    let skills = Skill::built_in_names().filter_map(skill_entry);
     let items = std::iter::once(tool_entry(mcp_url(&uri, &headers))).chain(skills).collect();
     Json(Page { items, next_cursor: None })
 }
 
 fn tool_entry(url: Option<String>) -> CatalogEntry {
     CatalogEntry {
-        name: "Code Interpreter",
+        name: CODE_INTERPRETER_TITLE.to_owned(),
         kind: CatalogEntryType::McpTool,
-        category: CatalogCategory::Data,
-        description: TOOL_DESCRIPTION.to_owned(),
+        category: CapabilityCategory::Data,
+        description: CODE_INTERPRETER_DESCRIPTION.to_owned(),
         tool: Some(TOOL),
         url,
         skill: None,
+        capability: NewCapability::CodeExecution {},
     }
+}
+
+fn skill_entry(name: &'static str) -> Option<CatalogEntry> {
+    Some(CatalogEntry {
+        name: skill_title(name),
+        kind: CatalogEntryType::Skill,
+        category: CapabilityCategory::Data,
+        description: Skill::built_in(name)?.summary.description,
+        tool: None,
+        url: None,
+        skill: Some(name),
+        capability: NewCapability::Skill { name: name.to_owned() },
+    })
 }
 
 /// Builds the URL from the `Host` header, which the guard has checked. Only a proxy knows whether
@@ -107,15 +112,4 @@ fn mcp_url(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let scheme = headers.get("x-forwarded-proto").filter(|scheme| *scheme == "https");
     let scheme = scheme.map_or("http", |_| "https");
     Some(format!("{scheme}://{host}{MCP_PATH}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_skill_that_ships_is_in_the_catalog() {
-        let listed: Vec<&str> = SKILL_TITLES.into_iter().map(|(skill, _)| skill).collect();
-        assert_eq!(listed, Skill::built_in_names().collect::<Vec<_>>());
-    }
 }

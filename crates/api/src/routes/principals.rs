@@ -19,7 +19,7 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(create, list))
         .routes(routes!(me))
         .routes(routes!(get, change, delete))
-        .routes(routes!(preferences, set_preferences))
+        .routes(routes!(preferences, set_preferences, change_preferences))
 }
 
 /// Add a user, a role or a service to the workspace
@@ -156,4 +156,23 @@ async fn set_preferences(
     Json(preferences): Json<BTreeMap<String, String>>,
 ) -> Result<Json<BTreeMap<String, String>>, Problem> {
     Ok(Json(app.service.set_preferences(&caller, preferences).await?))
+}
+
+/// Set or remove some of your preferences, such as `{"code_model": null}`
+///
+/// A preference with the value null is removed; absent ones do not change.
+#[utoipa::path(
+    patch,
+    path = "/preferences",
+    operation_id = "updatePreferences",
+    tag = "identity",
+    request_body = BTreeMap<String, Option<String>>,
+    responses((status = 200, description = "Their current values", body = BTreeMap<String, String>))
+)]
+async fn change_preferences(
+    State(app): State<Arc<AppState>>,
+    caller: Extension<RequestCaller>,
+    Json(changes): Json<BTreeMap<String, Option<String>>>,
+) -> Result<Json<BTreeMap<String, String>>, Problem> {
+    Ok(Json(app.service.change_preferences(&caller, changes).await?))
 }

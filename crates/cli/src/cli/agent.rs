@@ -1,5 +1,6 @@
 //! `belljar agent`: manages the agents of a server and their tools.
 
+mod capability;
 pub(super) mod run;
 mod show;
 
@@ -10,6 +11,7 @@ use super::remote::{ListArgs, Remote, RemoteArgs};
 use super::request_args::read_bounded;
 use super::resource_names::ResourceKind;
 use crate::client::ApiRequest;
+use capability::CapabilityCommand;
 use serde_json::json;
 use show::ShowAgentArgs;
 use std::fs::File;
@@ -93,6 +95,14 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar agent detach helper media_probe")]
     Detach(AgentToolArgs),
+    /// List, add and remove what an agent can use
+    ///
+    /// Use it for the tools, functions and skills of an agent, and for its Code Interpreter.
+    #[command(after_help = "Examples:\n  \
+        belljar agent capability ls sales\n  \
+        belljar agent capability add sales 'Code Interpreter'")]
+    #[command(subcommand)]
+    Capability(CapabilityCommand),
     /// Set the approval action for calls of a tool by an agent
     ///
     /// Use it with an attached tool, a tool of the specification or code_execution: to let calls run
@@ -178,6 +188,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
                 )
                 .await
         }
+        Command::Capability(command) => capability::run(remote, command).await,
         // Handled above, because it also works without a server.
         Command::Run(_) => Ok(()),
         Command::Approval { binding, action } => set_approval(remote, &binding, action).await,

@@ -6,6 +6,7 @@ mod resolve;
 pub use resolve::{OfferedTool, ResolvedAgent};
 
 use crate::catalog::agent_tools::{kept_actions, specified_tools};
+use crate::catalog::capabilities::AgentChange;
 use crate::catalog::specification::{
     self, CodeExecution, NamedKind, NamedObject, Specification, SpecificationText,
 };
@@ -165,10 +166,22 @@ impl Service {
         id: AgentId,
         request: AgentRequest,
     ) -> Result<AgentView, RequestError> {
+        self.change_agent(caller, id, AgentChange::Replace(request)).await
+    }
+
+    pub(crate) async fn change_agent(
+        &self,
+        caller: &Caller,
+        id: AgentId,
+        change: AgentChange,
+    ) -> Result<AgentView, RequestError> {
         // Repeated if another request has changed the agent meanwhile, so that neither change is
         // lost.
         loop {
             let before = self.modifiable_agent(caller, id)?;
+            let Some(request) = change.request(self, caller, &before).await? else {
+                return self.agent_view(caller.workspace, before).await;
+            };
             let object = ObjectRef::Agent(id);
             let owns =
                 self.permit(caller.workspace, &caller.principal, Privilege::Ownership, object)?;

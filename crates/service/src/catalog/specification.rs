@@ -5,10 +5,12 @@
 //! values.
 
 mod code_execution;
+mod edit;
 mod embedded_tool;
 mod orchestration;
 
 pub(crate) use code_execution::{CODE_EXECUTION, CodeExecutionSection};
+pub(crate) use edit::{SpecificationEdit, edit_specification};
 pub(crate) use embedded_tool::EmbeddedTool;
 pub use orchestration::{Orchestration, ROUNDS_MAX, SECONDS_MAX, ToolChoice};
 
@@ -79,6 +81,14 @@ impl NamedKind {
             Self::Volume => "volume",
         }
     }
+}
+
+/// An entry of `tools`, of any type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedTool {
+    pub(crate) name: String,
+    /// Why this server does not run it.
+    pub(crate) warning: Option<String>,
 }
 
 /// Whether the agent may run code, and if not, why.
@@ -157,8 +167,8 @@ pub(crate) struct Specification {
     pub(crate) orchestration: Orchestration,
     /// The tools whose code is part of the specification.
     pub(crate) embedded: Vec<EmbeddedTool>,
-    /// The names of all entries in `tools`.
-    names: BTreeSet<String>,
+    /// All entries of `tools`, in their order.
+    pub(crate) named_tools: Vec<NamedTool>,
     /// Keys of `tool_resources`.
     resources: Vec<String>,
     warnings: Vec<String>,
@@ -166,7 +176,12 @@ pub(crate) struct Specification {
 
 impl Specification {
     pub(crate) fn has_tool(&self, name: &str) -> bool {
-        self.names.contains(name)
+        self.named_tools.iter().any(|tool| tool.name == name)
+    }
+
+    /// Whether `tool_resources` has a section of this name.
+    pub(crate) fn has_resources(&self, name: &str) -> bool {
+        self.resources.iter().any(|key| key == name)
     }
 
     /// All objects that the specification names, including those in its embedded tools.
@@ -221,11 +236,12 @@ pub(crate) fn is_reserved_tool_name(name: &str) -> bool {
 pub(crate) fn parse_specification(text: &str) -> Result<Specification, RequestError> {
     let root = parse_yaml(text)?;
     let entries = tool_entries(&root)?;
-    let names = unique_tool_names(&entries)?;
+    check_tool_names(&entries)?;
     let resources = resources(&root)?;
     let mut warnings = Vec::new();
     let embedded = parse_embedded_tools(&entries, &mut warnings)?;
-    warnings.extend(entries.iter().filter_map(ToolEntry::warning));
+    let named_tools: Vec<NamedTool> = entries.iter().map(ToolEntry::named).collect();
+    warnings.extend(named_tools.iter().filter_map(|tool| tool.warning.clone()));
     let section = CodeExecutionSection::read(resources, &mut warnings)?;
     let orchestration = Orchestration::read(&root, &mut warnings)?;
     let has_entry = entries.iter().any(|entry| entry.tool == ToolEntryKind::CodeExecution);
@@ -241,7 +257,7 @@ pub(crate) fn parse_specification(text: &str) -> Result<Specification, RequestEr
         section: section.unwrap_or_default(),
         orchestration,
         embedded,
-        names,
+        named_tools,
         resources: resources.into_iter().flat_map(Map::keys).cloned().collect(),
         warnings,
     })
@@ -370,6 +386,10 @@ impl<'a> ToolEntry<'a> {
         Ok(Self { path, name, tool })
     }
 
+    fn named(&self) -> NamedTool {
+        NamedTool { name: self.name.to_owned(), warning: self.warning() }
+    }
+
     fn warning(&self) -> Option<String> {
         match self.tool {
             ToolEntryKind::CodeExecution | ToolEntryKind::Embedded(_) => None,
@@ -386,19 +406,19 @@ impl<'a> ToolEntry<'a> {
     }
 }
 
-fn unique_tool_names(entries: &[ToolEntry<'_>]) -> Result<BTreeSet<String>, RequestError> {
+fn check_tool_names(entries: &[ToolEntry<'_>]) -> Result<(), RequestError> {
     let mut names = BTreeSet::new();
     for entry in entries {
         if matches!(entry.tool, ToolEntryKind::Embedded(_)) && is_reserved_tool_name(entry.name) {
             let message = format!("{:?} is the name of a built-in tool", entry.name);
             return Err(invalid_field(&format!("{}/name", entry.path), message));
         }
-        if !names.insert(entry.name.to_owned()) {
+        if !names.insert(entry.name) {
             let message = format!("another tool of the agent is already named {:?}", entry.name);
             return Err(invalid_field(&entry.path, message));
         }
     }
-    Ok(names)
+    Ok(())
 }
 
 /// All embedded tools, or all errors.

@@ -181,21 +181,49 @@ impl Service {
         preferences: BTreeMap<String, String>,
     ) -> Result<BTreeMap<String, String>, RequestError> {
         check_preferences(&preferences)?;
+        self.write_preferences(caller, move |_| preferences).await
+    }
+
+    /// Sets some preferences, and removes those without a value.
+    pub async fn change_preferences(
+        &self,
+        caller: &Caller,
+        changes: BTreeMap<String, Option<String>>,
+    ) -> Result<BTreeMap<String, String>, RequestError> {
+        let named =
+            changes.iter().map(|(name, value)| (name.clone(), value.clone().unwrap_or_default()));
+        check_preferences(&named.collect())?;
+        let change = |mut preferences: BTreeMap<String, String>| {
+            for (name, value) in changes {
+                match value {
+                    Some(value) => preferences.insert(name, value),
+                    None => preferences.remove(&name),
+                };
+            }
+            preferences
+        };
+        self.write_preferences(caller, change).await
+    }
+
+    async fn write_preferences(
+        &self,
+        caller: &Caller,
+        change: impl FnOnce(BTreeMap<String, String>) -> BTreeMap<String, String> + Send + 'static,
+    ) -> Result<BTreeMap<String, String>, RequestError> {
         self.check_self_service_rate(caller)?;
         let (workspace, id, now) = (caller.workspace, caller.id(), self.now());
-        let row_preferences = preferences.clone();
         let entry = principal_audit_entry(caller, "preferences.change", id, "");
         let written = move |tx: &Tx<'_>| {
             let Some(found) = tx.principal(workspace, id)? else {
                 return Ok(Err(not_found("principal", id)));
             };
-            let changed = Principal { preferences: row_preferences, updated_at: now, ..found };
+            let preferences = change(found.preferences.clone());
+            let changed = Principal { preferences, updated_at: now, ..found };
             tx.update_principal(workspace, &changed)?;
             tx.append_audit_entry(&entry)?;
-            Ok(Ok(()))
+            Ok(Ok(changed.preferences))
         };
-        self.db.write(written).await??;
-        Ok(preferences)
+        self.db.write(written).await?
     }
 }
 

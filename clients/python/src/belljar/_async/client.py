@@ -22,6 +22,7 @@ from .._requests import executions, files, identity, network, runs, sessions, st
 from .._requests.executions import Entry
 from .._requests.files import Input
 from .._requests.runs import Given
+from .catalog import AsyncCatalog, AsyncModels
 from .identity import AsyncGrants, AsyncKeys, AsyncPreferences, AsyncPrincipals, AsyncWorkspaces
 from .network import AsyncIntegrations, AsyncNetworkRules, AsyncSecrets
 from .session import AsyncSession
@@ -44,6 +45,8 @@ class AsyncBelljar:
         self.documents = AsyncDocuments(self._transport)
         self.tools = AsyncTools(self._transport)
         self.agents = AsyncAgents(self._transport)
+        self.catalog = AsyncCatalog(self._transport)
+        self.models = AsyncModels(self._transport)
         self.approvals = AsyncApprovals(self._transport)
         self.workspaces = AsyncWorkspaces(self._transport)
         self.principals = AsyncPrincipals(self._transport)
@@ -148,9 +151,10 @@ class AsyncBelljar:
         context: str | None = None,
         sandbox_id: str | None = None,
         max_rounds: int | None = None,
+        model: str | None = None,
     ) -> CodeResult:
         """Let a model write and run code for a request in natural language."""
-        steps = runs.code_execution(request, documents, context, sandbox_id, max_rounds)
+        steps = runs.code_execution(request, documents, context, sandbox_id, max_rounds, model)
         return await self._transport.run_steps(steps)
 
     async def code_execution_result(self, execution_id: str) -> CodeResult:

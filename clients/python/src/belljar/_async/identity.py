@@ -130,3 +130,7 @@ class AsyncPreferences:
 
     async def set(self, values: Mapping[str, str]) -> dict[str, str]:
         return await self._transport.send(identity.set_preferences(values))
+
+    async def update(self, values: Mapping[str, str | None]) -> dict[str, str]:
+        """Set some preferences, and remove those that are None."""
+        return await self._transport.send(identity.change_preferences(values))

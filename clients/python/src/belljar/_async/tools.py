@@ -12,6 +12,7 @@ from .._models import (
     ApprovalScope,
     ApprovalState,
     Binding,
+    Capability,
     ChatResult,
     Confirmation,
     Execution,
@@ -173,6 +174,17 @@ class AsyncAgents:
         """Set whether the agent's calls of a tool run, are refused, or need an approval."""
         return await self._transport.send(agents.set_approval(agent_id, tool_id, action))
 
+    def capabilities(self, agent_id: str) -> AsyncIterator[Capability]:
+        """What the agent can use: code execution, tools, functions and skills."""
+        return self._transport.pages(agents.capabilities(agent_id))
+
+    async def add_capability(self, agent_id: str, capability: Mapping[str, Any]) -> Capability:
+        """Add `capability` of a catalog entry, or `{"kind": "skill", "name": "dataviz"}`."""
+        return await self._transport.send(agents.add_capability(agent_id, capability))
+
+    async def remove_capability(self, agent_id: str, kind: str, name: str) -> None:
+        await self._transport.send(agents.remove_capability(agent_id, kind, name))
+
     async def run(
         self,
         agent: str,
@@ -182,9 +194,10 @@ class AsyncAgents:
         key: str | None = None,
         documents: Iterable[Given] | None = None,
         confirmations: Mapping[str, Confirmation] | None = None,
+        model: str | None = None,
     ) -> ChatResult:
         """Send a message to an agent; `confirmations` decides its actions, each by `actionId`."""
-        steps = runs.agent_run(agent, message, cursor, key, documents, confirmations)
+        steps = runs.agent_run(agent, message, cursor, key, documents, confirmations, model)
         return await self._transport.run_steps(steps)
 
     async def result(self, agent: str, execution_id: str) -> ChatResult:

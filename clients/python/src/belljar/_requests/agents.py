@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._models import Agent, ApprovalAction, Binding, Page, RunAs
+from .._models import Agent, ApprovalAction, Binding, Capability, Page, RunAs
 from .._plan import Plan, body, delete, get, listed, one, post, segment, send
 
 Specification = str | Path | Mapping[str, Any]
@@ -50,6 +50,18 @@ def detach(agent_id: str, tool_id: str) -> Plan[None]:
 
 def set_approval(agent_id: str, tool_id: str, action: ApprovalAction) -> Plan[Binding]:
     return send("PATCH", _binding(agent_id, tool_id), one(Binding), {"approval_action": action})
+
+
+def capabilities(agent_id: str) -> Plan[Page[Capability]]:
+    return listed(f"{_path(agent_id)}/capabilities", Capability)
+
+
+def add_capability(agent_id: str, capability: Mapping[str, Any]) -> Plan[Capability]:
+    return post(f"{_path(agent_id)}/capabilities", one(Capability), dict(capability))
+
+
+def remove_capability(agent_id: str, kind: str, name: str) -> Plan[None]:
+    return delete(f"{_path(agent_id)}/capabilities/{segment(kind)}/{segment(name)}")
 
 
 def _path(agent_id: str) -> str:

@@ -112,6 +112,11 @@ def set_preferences(values: Mapping[str, str]) -> Plan[dict[str, str]]:
     return send("PUT", "/v1/preferences", read, dict(values))
 
 
+def change_preferences(values: Mapping[str, str | None]) -> Plan[dict[str, str]]:
+    read = preferences().read
+    return send("PATCH", "/v1/preferences", read, dict(values))
+
+
 def audit(action: str | None, principal: str | None) -> Plan[Page[AuditEntry]]:
     return listed("/v1/audit", AuditEntry, action=action, principal=principal)
 

@@ -27,6 +27,7 @@ def code_execution(
     context: str | None,
     sandbox_id: str | None,
     max_rounds: int | None,
+    model: str | None,
 ) -> Steps[CodeResult]:
     payload = body(
         request=request,
@@ -34,6 +35,7 @@ def code_execution(
         context=context,
         sandbox_id=sandbox_id,
         max_rounds=max_rounds,
+        model=model,
     )
     plan = post_run("/v1/code_execution", one(CodeResult), payload, seconds=MAX_RUN_SECONDS)
     result: CodeResult = yield plan
@@ -51,6 +53,7 @@ def agent_run(
     key: str | None,
     documents: Iterable[Given] | None,
     confirmations: Mapping[str, Confirmation] | None,
+    model: str | None,
 ) -> Steps[ChatResult]:
     agent_id = yield from id_of("agent", agent, agents())
     payload = body(
@@ -59,6 +62,7 @@ def agent_run(
         cursor=cursor,
         key=key,
         document_ids=(yield from _ids(documents)),
+        model=model,
     )
     path = f"/v1/agents/{segment(agent_id)}/run"
     result: ChatResult = yield post_run(path, one(ChatResult), payload, seconds=MAX_RUN_SECONDS)

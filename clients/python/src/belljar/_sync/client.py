@@ -23,6 +23,7 @@ from .._requests import executions, files, identity, network, runs, sessions, st
 from .._requests.executions import Entry
 from .._requests.files import Input
 from .._requests.runs import Given
+from .catalog import Catalog, Models
 from .identity import Grants, Keys, Preferences, Principals, Workspaces
 from .network import Integrations, NetworkRules, Secrets
 from .session import Session
@@ -45,6 +46,8 @@ class Belljar:
         self.documents = Documents(self._transport)
         self.tools = Tools(self._transport)
         self.agents = Agents(self._transport)
+        self.catalog = Catalog(self._transport)
+        self.models = Models(self._transport)
         self.approvals = Approvals(self._transport)
         self.workspaces = Workspaces(self._transport)
         self.principals = Principals(self._transport)
@@ -149,9 +152,10 @@ class Belljar:
         context: str | None = None,
         sandbox_id: str | None = None,
         max_rounds: int | None = None,
+        model: str | None = None,
     ) -> CodeResult:
         """Let a model write and run code for a request in natural language."""
-        steps = runs.code_execution(request, documents, context, sandbox_id, max_rounds)
+        steps = runs.code_execution(request, documents, context, sandbox_id, max_rounds, model)
         return self._transport.run_steps(steps)
 
     def code_execution_result(self, execution_id: str) -> CodeResult:

@@ -131,3 +131,7 @@ class Preferences:
 
     def set(self, values: Mapping[str, str]) -> dict[str, str]:
         return self._transport.send(identity.set_preferences(values))
+
+    def update(self, values: Mapping[str, str | None]) -> dict[str, str]:
+        """Set some preferences, and remove those that are None."""
+        return self._transport.send(identity.change_preferences(values))

@@ -13,6 +13,7 @@ from .._models import (
     ApprovalScope,
     ApprovalState,
     Binding,
+    Capability,
     ChatResult,
     Confirmation,
     Execution,
@@ -174,6 +175,17 @@ class Agents:
         """Set whether the agent's calls of a tool run, are refused, or need an approval."""
         return self._transport.send(agents.set_approval(agent_id, tool_id, action))
 
+    def capabilities(self, agent_id: str) -> Iterator[Capability]:
+        """What the agent can use: code execution, tools, functions and skills."""
+        return self._transport.pages(agents.capabilities(agent_id))
+
+    def add_capability(self, agent_id: str, capability: Mapping[str, Any]) -> Capability:
+        """Add `capability` of a catalog entry, or `{"kind": "skill", "name": "dataviz"}`."""
+        return self._transport.send(agents.add_capability(agent_id, capability))
+
+    def remove_capability(self, agent_id: str, kind: str, name: str) -> None:
+        self._transport.send(agents.remove_capability(agent_id, kind, name))
+
     def run(
         self,
         agent: str,
@@ -183,9 +195,10 @@ class Agents:
         key: str | None = None,
         documents: Iterable[Given] | None = None,
         confirmations: Mapping[str, Confirmation] | None = None,
+        model: str | None = None,
     ) -> ChatResult:
         """Send a message to an agent; `confirmations` decides its actions, each by `actionId`."""
-        steps = runs.agent_run(agent, message, cursor, key, documents, confirmations)
+        steps = runs.agent_run(agent, message, cursor, key, documents, confirmations, model)
         return self._transport.run_steps(steps)
 
     def result(self, agent: str, execution_id: str) -> ChatResult:
