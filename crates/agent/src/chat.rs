@@ -137,6 +137,7 @@ impl Agents {
         self.check_documents(caller, &request.document_ids)?;
         let before = self.previous_run(caller, id, request.cursor.as_deref())?;
         let model = self.choose_model(caller, work.orchestration.model.as_deref())?;
+        let work = self.service.offer_mcp_tools(caller, work).await?;
         let runs_code = work.code_execution.enabled;
         let names = &work.orchestration.skills;
         let skills = Skills::load_all(names, self.skills.as_deref(), runs_code)?;

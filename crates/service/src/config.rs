@@ -13,6 +13,15 @@ use vault::Keyring;
 const MIB: u64 = 1024 * 1024;
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
+/// A command of the operator that speaks MCP on its standard input and output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct McpCommand {
+    /// The name by which specifications refer to it.
+    pub name: String,
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+}
+
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The directory of records, files and keys.
@@ -43,6 +52,10 @@ pub struct Config {
     pub key_rate_per_second: u32,
     /// Concurrent requests of a key without a limit of its own.
     pub key_concurrency: u32,
+    /// Hosts of MCP servers that agents may use, as values of a network rule.
+    pub mcp_hosts: Vec<String>,
+    /// Commands that agents may use as MCP servers.
+    pub mcp_commands: Vec<McpCommand>,
     /// `host:port` of internal servers that documents may be fetched from.
     pub fetch_exceptions: Vec<String>,
     /// Upper bounds of limits for code of a workspace, by workspace name; other workspaces have the
@@ -81,6 +94,8 @@ impl Config {
             // More than one client needs, and few enough to leave capacity for other clients.
             key_rate_per_second: 2_000,
             key_concurrency: 512,
+            mcp_hosts: Vec::new(),
+            mcp_commands: Vec::new(),
             fetch_exceptions: Vec::new(),
             workspace_limits: HashMap::new(),
             static_hosts: HashMap::new(),

@@ -3,7 +3,7 @@
 
 mod resolve;
 
-pub use resolve::{OfferedTool, ResolvedAgent};
+pub use resolve::{OfferedTool, RemoteToolRef, ResolvedAgent};
 
 use crate::catalog::specification::{
     self, CodeExecution, NamedKind, NamedObject, Specification, SpecificationText,

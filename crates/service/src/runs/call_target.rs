@@ -1,9 +1,11 @@
-//! The resolved target of a request: submitted code, a tool of the workspace, or a function.
+//! The resolved target of a request: submitted code, a tool of the workspace, a function, or a tool of
+//! an MCP server.
 
 use crate::catalog::functions::DeployedFunction;
 use crate::data::inputs::FileInput;
 use crate::error::{RequestError, field_error, invalid_field};
 use crate::network;
+use crate::runs::mcp_calls::McpCall;
 use crate::runs::run_request::{RunTarget, SubmittedCode};
 use crate::secrets::CodeAuthor;
 use contract::CallFunctionTool;
@@ -37,6 +39,8 @@ pub(crate) enum CallTarget {
         by: Option<Arc<FunctionTool>>,
         arguments: Value,
     },
+    /// Needs no sandbox.
+    McpTool(Box<McpCall>),
 }
 
 /// A tool that calls a function, and its contract.
@@ -59,13 +63,14 @@ impl CallTarget {
             Self::Function { by: Some(by), .. } => by.tool.id,
             // A direct call needs no approval, so that no approval has this id.
             Self::Function { deployed, by: None, .. } => ToolId::new(deployed.id.uuid()),
+            Self::McpTool(call) => call.id(),
         }
     }
 
     pub(crate) fn function_id(&self) -> Option<FunctionId> {
         match self {
             Self::Function { deployed, .. } => Some(deployed.id),
-            Self::Tool { .. } | Self::Code { .. } => None,
+            Self::Tool { .. } | Self::Code { .. } | Self::McpTool(_) => None,
         }
     }
 
@@ -75,14 +80,17 @@ impl CallTarget {
             Self::Code { .. } => EXECUTE_PYTHON,
             Self::Function { by: Some(by), .. } => &by.tool.name,
             Self::Function { deployed, by: None, .. } => &deployed.name,
+            Self::McpTool(call) => &call.offered,
         }
     }
 
+    /// The environment of its sandbox; empty if it has none.
     pub(crate) fn environment(&self) -> &str {
         match self {
             Self::Tool { tool, .. } => &tool.environment,
             Self::Code { environment, .. } => environment,
             Self::Function { deployed, .. } => &deployed.deployment.environment,
+            Self::McpTool(_) => "",
         }
     }
 
@@ -90,7 +98,7 @@ impl CallTarget {
     pub(crate) fn source_files(&self) -> Vec<InputFile> {
         match self {
             Self::Function { deployed, .. } => deployed.files.to_inputs(),
-            Self::Tool { .. } | Self::Code { .. } => Vec::new(),
+            Self::Tool { .. } | Self::Code { .. } | Self::McpTool(_) => Vec::new(),
         }
     }
 
@@ -98,7 +106,7 @@ impl CallTarget {
     pub(crate) fn required_programs(&self) -> &[String] {
         match self {
             Self::Tool { checked, .. } => &checked.requires_binaries,
-            Self::Code { .. } | Self::Function { .. } => &[],
+            Self::Code { .. } | Self::Function { .. } | Self::McpTool(_) => &[],
         }
     }
 
@@ -116,6 +124,9 @@ impl CallTarget {
             let message =
                 "a tool with its own variables cannot run in a session; call it without sandbox_id";
             return Err(invalid_field("/sandbox_id", message));
+        }
+        if matches!(self, Self::McpTool(_)) && session.is_some() {
+            return Err(invalid_field("/sandbox_id", "a tool of an MCP server has no session"));
         }
         let Self::Function { deployed, by, .. } = self else { return Ok(limits) };
         if session.is_some() {
@@ -147,6 +158,7 @@ impl CallTarget {
             Self::Code { source, .. } => source.integrations.clone(),
             Self::Tool { checked, .. } => network::tool_integrations(checked),
             Self::Function { deployed, .. } => deployed.deployment.integrations.clone(),
+            Self::McpTool(call) => call.server.integrations().to_vec(),
         }
     }
 
@@ -159,6 +171,7 @@ impl CallTarget {
             Self::Function { deployed, .. } => {
                 CodeAuthor::Other { by: deployed.deployment.author, has_values: false }
             }
+            Self::McpTool(call) => CodeAuthor::Other { by: call.author, has_values: false },
         }
     }
 
@@ -178,6 +191,7 @@ impl CallTarget {
                 let tool = tool.map(|tool| json!([tool.name, tool.description, tool.definition]));
                 json!([tool, deployed.id, deployed.deployment.sha256, deployed.lock]).to_string()
             }
+            Self::McpTool(call) => call.definition(),
         }
     }
 
@@ -200,6 +214,9 @@ impl CallTarget {
                     .and_then(|()| deployed.handler.call(name, arguments, info))
                     .map_err(|error| field_error(place, error))?
             }
+            Self::McpTool(_) => {
+                return Err(Error::server_fault("a call of an MCP server has no sandbox").into());
+            }
         };
         Ok(EntryPoint::Call(Box::new(call)))
     }
@@ -210,7 +227,7 @@ impl CallTarget {
             Self::Tool { tool, checked, arguments, .. } => {
                 Ok(Self::Tool { tool, checked, arguments, test: true })
             }
-            Self::Code { .. } | Self::Function { .. } => {
+            Self::Code { .. } | Self::Function { .. } | Self::McpTool(_) => {
                 let message = "a tool that calls a function has no test()";
                 Err(Error::new(ErrorCode::CodeNoEntry, message).into())
             }
@@ -227,6 +244,7 @@ impl CallTarget {
         match self {
             Self::Code { .. } => None,
             Self::Tool { arguments, .. } | Self::Function { arguments, .. } => Some(arguments),
+            Self::McpTool(call) => Some(&call.arguments),
         }
     }
 
@@ -237,6 +255,7 @@ impl CallTarget {
             Self::Tool { arguments, .. } | Self::Function { arguments, .. } => {
                 arguments.to_string()
             }
+            Self::McpTool(call) => call.arguments.to_string(),
         }
     }
 
@@ -245,6 +264,7 @@ impl CallTarget {
         match self {
             Self::Code { source, .. } => json!({"argv": source.argv}),
             Self::Tool { arguments, .. } | Self::Function { arguments, .. } => arguments.clone(),
+            Self::McpTool(call) => call.arguments.clone(),
         }
     }
 
@@ -268,6 +288,7 @@ impl CallTarget {
                 arguments: arguments.clone(),
                 test: matches!(self, Self::Tool { test: true, .. }),
             },
+            Self::McpTool(call) => call.to_request(),
         }
     }
 }

@@ -63,6 +63,9 @@ impl Service {
                 let target = if test { found.target.into_test()? } else { found.target };
                 ResolvedTarget { target, ..found }
             }
+            target @ RunTarget::McpTool { .. } => {
+                self.resolve_mcp_call(workspace, requester, target).await?
+            }
             RunTarget::Function { id, arguments } => {
                 let deployed = self.usable_function(workspace, requester, id).await?;
                 ResolvedTarget {

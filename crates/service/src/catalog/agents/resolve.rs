@@ -1,7 +1,7 @@
 //! Resolves an agent for a run: the instructions of its model and the tools that it may call.
 
 use crate::catalog::agents::read_specification;
-use crate::catalog::specification::{CodeExecution, Orchestration};
+use crate::catalog::specification::{CodeExecution, McpServerEntry, Orchestration};
 use crate::error::{RequestError, missing_privilege, not_found};
 use crate::identity::caller::Caller;
 use crate::service::Service;
@@ -14,6 +14,8 @@ pub struct ResolvedAgent {
     pub orchestration: Orchestration,
     pub code_execution: CodeExecution,
     pub tools: Vec<OfferedTool>,
+    /// The servers whose tools are offered besides.
+    pub mcp_servers: Vec<McpServerEntry>,
     /// Parts of the specification that are not available to the run, in sentences.
     pub warnings: Vec<String>,
 }
@@ -25,10 +27,22 @@ pub struct OfferedTool {
     pub name: String,
     pub description: String,
     pub input_schema: Value,
-    /// `runPythonCode`, `code_runner` or `callFunction`.
+    /// `runPythonCode`, `code_runner`, `callFunction` or `mcp`.
     pub kind: String,
     /// Whether it runs in the session of the conversation and sees its files.
     pub in_session: bool,
+    /// For a tool of an MCP server.
+    pub remote: Option<RemoteToolRef>,
+}
+
+/// A tool of an MCP server of the agent.
+#[derive(Debug, Clone)]
+pub struct RemoteToolRef {
+    /// The name of the server in the specification.
+    pub server: String,
+    /// The name by which the server knows the tool.
+    pub tool: String,
+    pub read_only: bool,
 }
 
 impl Service {
@@ -58,6 +72,7 @@ impl Service {
             embedded.chain(tools).filter(|tool| tool.approval_action != ApprovalAction::Deny);
         Ok(ResolvedAgent {
             tools: offered.map(to_offered_tool).collect(),
+            mcp_servers: specification.mcp_servers,
             orchestration: specification.orchestration,
             code_execution: specification.code_execution,
             agent,
@@ -109,5 +124,6 @@ fn to_offered_tool(tool: Tool) -> OfferedTool {
         name: tool.name,
         description: tool.description,
         input_schema: tool.input_schema,
+        remote: None,
     }
 }
