@@ -21,6 +21,8 @@ mod crashes;
 mod examples;
 mod files;
 mod forms;
+mod mcp_server;
+mod mcp_servers;
 mod notebook;
 mod numeric_grounding;
 mod permissions;
