@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Reads and answers messages. `answer` is the part that a test replaces: it gets a request, and
 /// returns the lines that are sent, without their ends.
@@ -180,9 +182,42 @@ impl Drop for HttpScript {
     }
 }
 
-/// An integration of this name that opens a host.
-pub(crate) async fn open_host(api: &Api, name: &str, host: &str) {
-    let rule = json!({"name": name, "value_list": [host]});
+/// The name of this machine for secrets, which are not sent to loopback by its own names.
+pub(crate) const NAMED: &str = "docs.internal";
+
+/// The option of the operator that gives this machine that name.
+pub(crate) const RESOLVED: [&str; 2] = ["--resolve", "docs.internal=127.0.0.1"];
+
+/// A reverse proxy before a server of this machine, as operators have one: it sets the Host header.
+/// Returns its port.
+pub(crate) async fn reverse_proxy(to: String) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let to = to.clone();
+            tokio::spawn(async move {
+                let (mut head, named) = (Vec::new(), format!("{NAMED}:{port}"));
+                while !head.ends_with(b"\r\n\r\n") && client.read_buf(&mut head).await.unwrap() > 0
+                {
+                    // A body may have come with the head.
+                    if head.windows(4).any(|end| end == b"\r\n\r\n") {
+                        break;
+                    }
+                }
+                let head = String::from_utf8(head).unwrap().replacen(&named, &to, 1);
+                let mut server = TcpStream::connect(&to).await.unwrap();
+                server.write_all(head.as_bytes()).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    port
+}
+
+/// An integration of this name that opens hosts.
+pub(crate) async fn open_host(api: &Api, name: &str, hosts: &[&str]) {
+    let rule = json!({"name": name, "value_list": hosts});
     api.post("/v1/network-rules", rule).await;
     let integration = json!({"name": name, "allowed_network_rules": [name]});
     api.post("/v1/integrations", integration).await;

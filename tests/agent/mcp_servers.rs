@@ -3,7 +3,9 @@
 
 use crate::confirmations::reply;
 use crate::harness;
-use crate::mcp_server::{HttpScript, Script, allowed, open_host, with_action};
+use crate::mcp_server::{
+    HttpScript, NAMED, RESOLVED, Script, allowed, open_host, reverse_proxy, with_action,
+};
 use crate::scripted_server::{Scene, call, calls, chat, download, offered, say, say_to};
 use crate::test_server::World;
 use serde_json::{Value, json};
@@ -46,7 +48,7 @@ async fn a_model_calls_the_tools_of_a_command_and_of_a_url() {
     ]);
     let options = ["--mcp-command", &command.command("files"), "--mcp-server", &http.host()];
     let scene = Scene::with(turns, &options).await;
-    open_host(scene.owner(), "web", &http.host()).await;
+    open_host(scene.owner(), "web", &[&http.host()]).await;
     let agent = scene
         .agent(json!({"mcp_servers": [
             {"name": "files", "command": "files", "approval_action": "allow"},
@@ -152,8 +154,8 @@ async fn t285_a_url_needs_the_operator_and_an_integration() {
     let turns = json!([say("1"), say("2"), say("3"), find("it"), say("4")]);
     let scene = Scene::with(turns, &["--mcp-server", &http.host()]).await;
     let owner = scene.owner();
-    open_host(owner, "web", &http.host()).await;
-    open_host(owner, "other", &other.host()).await;
+    open_host(owner, "web", &[&http.host()]).await;
+    open_host(owner, "other", &[&other.host()]).await;
     let agent = async |name: &str, url: String, integrations: Value| {
         let specification = allowed(json!({"url": url, "integrations": integrations}));
         crate::scripted_server::agent(owner, name, specification).await
@@ -187,8 +189,8 @@ async fn t286_a_redirect_is_judged_again_and_leads_nowhere_else() {
         &["--mcp-server", &http.host(), "--mcp-server", &other.host()],
     )
     .await;
-    open_host(scene.owner(), "web", &http.host()).await;
-    open_host(scene.owner(), "other", &other.host()).await;
+    open_host(scene.owner(), "web", &[&http.host()]).await;
+    open_host(scene.owner(), "other", &[&other.host()]).await;
     let owner = scene.owner();
     let only = allowed(json!({"url": http.url(), "integrations": ["web"]}));
     let only = crate::scripted_server::agent(owner, "only", only).await;
@@ -200,6 +202,14 @@ async fn t286_a_redirect_is_judged_again_and_leads_nowhere_else() {
     let done = say_to(owner, &both, "Find it.").await;
     assert_eq!(done["answer"], "2", "{done}");
     assert_eq!(other.script.asked("tools/call").len(), 1);
+}
+
+/// A scene in which the integration `web` and the operator open a host by its name and its address.
+async fn with_named(turns: Value, options: &[&str], named: &str, address: &str) -> Scene {
+    let operator = ["--mcp-server", named, "--mcp-server", address];
+    let scene = Scene::with(turns, &[options, &RESOLVED, &operator].concat()).await;
+    open_host(scene.owner(), "web", &[named, address]).await;
+    scene
 }
 
 /// A secret that is sent to a host of this machine as a bearer token.
@@ -217,11 +227,11 @@ const SECRET: &str = "s3cr3t-of-the-docs-server";
 async fn t287_a_credential_goes_to_its_server_and_never_to_the_model() {
     let echo = "def call(request):\n    seen = open(sys.argv[1]).read()\n    return [text(request, 'seen: ' + seen)]";
     let http = HttpScript::start(echo);
-    let scene =
-        Scene::with(json!([find("it"), say("Done.")]), &["--mcp-server", &http.host()]).await;
-    open_host(scene.owner(), "web", &http.host()).await;
-    credential(&scene, SECRET, &http.host()).await;
-    let specification = allowed(json!({"url": http.url(), "integrations": ["web"]}));
+    let named = format!("{NAMED}:{}", http.port);
+    let scene = with_named(json!([find("it"), say("Done.")]), &[], &named, &http.host()).await;
+    credential(&scene, SECRET, &named).await;
+    let specification =
+        allowed(json!({"url": format!("http://{named}/mcp"), "integrations": ["web"]}));
     let agent = scene.agent(specification).await;
     let done = say_to(scene.owner(), &agent, "Find it.").await;
     assert_eq!(done["answer"], "Done.", "{done}");
@@ -299,7 +309,7 @@ async fn t288_a_hostile_server_fails_its_own_call_and_the_run_goes_on() {
     let scene = Scene::with(json!(turns), &options).await;
     for (number, (name, _, expected)) in HOSTILE.iter().enumerate() {
         let integration = format!("h{number}");
-        open_host(scene.owner(), &integration, &hosts[number]).await;
+        open_host(scene.owner(), &integration, &[&hosts[number]]).await;
         let addresses = [
             json!({"command": format!("c{number}")}),
             json!({"url": https[number].url(), "integrations": [integration]}),
@@ -435,25 +445,28 @@ async fn t310_a_command_has_no_variable_of_the_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn belljar_itself_is_such_a_server_as_a_command_and_over_http() {
     let other = World::start().await;
-    let host = other.address().replace("http://", "");
+    let port = reverse_proxy(other.address().replace("http://", "")).await;
+    let (named, address) = (format!("{NAMED}:{port}"), format!("127.0.0.1:{port}"));
     let belljar = format!(
-        "own=env BELLJAR_TEST=1 {} mcp --env bare --data {}",
-        env!("CARGO_BIN_EXE_belljar"),
+        "own={} mcp --env bare --data {}",
+        harness::binary().display(),
         harness::data().display()
     );
-    let python =
-        |name: &str, code: &str| (format!("{name}__execute_python"), json!({"code": code}));
-    let (own, remote) = (python("own", "6 * 7"), python("remote", "20 + 3"));
-    let turns = json!([calls(&[(&own.0, own.1), (&remote.0, remote.1)]), say("42 and 23.")]);
-    let scene = Scene::with(turns, &["--mcp-command", &belljar, "--mcp-server", &host]).await;
-    open_host(scene.owner(), "remote", &host).await;
-    credential(&scene, &other.owner.key, &host).await;
+    let python = |code: &str| json!({ "code": code });
+    let turns = json!([
+        calls(&[
+            ("own__execute_python", python("6 * 7")),
+            ("remote__execute_python", python("20 + 3")),
+        ]),
+        say("42 and 23."),
+    ]);
+    let scene = with_named(turns, &["--mcp-command", &belljar], &named, &address).await;
+    credential(&scene, &other.owner.key, &named).await;
     let agent = scene
         .agent(json!({"mcp_servers": [
             {"name": "own", "command": "own", "approval_action": "allow"},
-            {"name": "remote", "url": format!("{}/mcp", other.address()),
-             "integrations": ["remote"], "approval_action": "allow",
-             "allowed_tools": ["execute_python"]},
+            {"name": "remote", "url": format!("http://{named}/mcp"), "integrations": ["web"],
+             "approval_action": "allow", "allowed_tools": ["execute_python"]},
         ]}))
         .await;
     let done = say_to(scene.owner(), &agent, "Compute.").await;

@@ -16,9 +16,9 @@ pub enum McpClientError {
     Start { name: String, source: io::Error },
     #[error("the MCP server responded with HTTP status {0}")]
     Status(u16),
-    #[error("the MCP server did not finish within {} seconds{}", .time_max.as_secs_f32(), asked(.refused))]
+    #[error("the MCP server did not finish within {} seconds{}", .time_max.as_secs_f32(), refused_request(.refused))]
     Timeout { time_max: Duration, refused: Option<String> },
-    #[error("the MCP server closed the connection without a response{}", asked(.0))]
+    #[error("the MCP server closed the connection without a response{}", refused_request(.0))]
     Closed(Option<String>),
     #[error("the MCP server sent {what} than the {max} that one operation may receive")]
     TooMuch { what: &'static str, max: usize },
@@ -36,7 +36,7 @@ pub enum McpClientError {
     InputRequired,
 }
 
-fn asked(refused: &Option<String>) -> String {
+fn refused_request(refused: &Option<String>) -> String {
     match refused {
         Some(method) => format!("; it asked for {method}, which is refused"),
         None => String::new(),

@@ -116,10 +116,10 @@ impl Inbox {
                 .await
                 .map_err(|_| McpClientError::not_mcp("it cannot be read"))??,
         };
-        self.judge(message)
+        self.check(message)
     }
 
-    fn judge(&self, message: ServerJsonRpcMessage) -> Result<Accepted, McpClientError> {
+    fn check(&self, message: ServerJsonRpcMessage) -> Result<Accepted, McpClientError> {
         let mut state = self.state();
         match &message {
             // Progress and logs are of no use here.

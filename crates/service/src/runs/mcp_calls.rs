@@ -285,8 +285,8 @@ fn publish_result(execution: &mut Execution, running: &ActiveExecution, result: 
     execution.status = ExecutionStatus::Succeeded;
     if is_error {
         let end = text.floor_char_boundary(ERROR_BYTES_MAX);
-        let said = if text.is_empty() { "without a reason" } else { &text[..end] };
-        let error = Error::new(ErrorCode::ToolFailed, format!("the tool failed: {said}"));
+        let reason = if text.is_empty() { "without a reason" } else { &text[..end] };
+        let error = Error::new(ErrorCode::ToolFailed, format!("the tool failed: {reason}"));
         fail(execution, running, (ExecutionStatus::Failed, error));
     }
 }
