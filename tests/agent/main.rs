@@ -24,6 +24,8 @@ mod examples;
 mod files;
 mod forms;
 mod identity;
+mod mcp_server;
+mod mcp_servers;
 mod notebook;
 mod numeric_grounding;
 mod permissions;

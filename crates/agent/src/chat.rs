@@ -142,6 +142,7 @@ impl Agents {
         let before = self.previous_run(caller, id, request.cursor.as_deref())?;
         let of_agent = work.orchestration.model.as_deref();
         let model = self.choose_model(caller, request.model.as_deref(), of_agent)?;
+        let work = self.service.offer_mcp_tools(caller, work).await?;
         let runs_code = work.code_execution.enabled;
         let names = &work.orchestration.skills;
         let skills = Skills::load_all(names, self.skills.as_deref(), runs_code)?;

@@ -137,6 +137,19 @@ impl ExecutionObservation {
             _ => self.text_for_code(),
         }
     }
+
+    /// For a tool of an MCP server, whose text and value count both.
+    pub(crate) fn text_for_remote_tool(&self) -> String {
+        let mut parts = vec![self.stdout.trim_end().to_owned()];
+        parts.extend(self.value.clone());
+        if !self.files.is_empty() {
+            parts.push(format!("files: {}", self.files.join(", ")));
+        }
+        parts.extend(self.error.clone());
+        parts.extend(self.hint.clone());
+        parts.retain(|part| !part.is_empty());
+        if parts.is_empty() { "It returned nothing.".to_owned() } else { parts.join("\n\n") }
+    }
 }
 
 /// The result of a CodeRunner tool in the form of a CodeRunner.

@@ -17,8 +17,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use service::{
-    Caller, FileInput, OfferedTool, RequestError, ResolvedAgent, ResultForm, RunHandle, RunRequest,
-    RunTarget, Service, Submitted, ToolChoice,
+    Caller, FileInput, MCP_TOOL, OfferedTool, RequestError, ResolvedAgent, ResultForm, RunHandle,
+    RunRequest, RunTarget, Service, Submitted, ToolChoice,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -392,6 +392,26 @@ impl Toolbox {
         })
     }
 
+    fn run_target(&self, tool: &OfferedTool, call: &ToolCall) -> RunTarget {
+        let arguments = call.arguments.clone();
+        match (&tool.remote, self.agent) {
+            (Some(remote), Some(agent)) => RunTarget::McpTool {
+                agent,
+                server: remote.server.clone(),
+                tool: remote.tool.clone(),
+                read_only: remote.read_only,
+                arguments,
+            },
+            _ => RunTarget::Tool {
+                id: tool.id,
+                agent: self.agent,
+                arguments,
+                test: false,
+                over_mcp: false,
+            },
+        }
+    }
+
     async fn call_tool(
         &self,
         service: &Arc<Service>,
@@ -400,15 +420,8 @@ impl Toolbox {
         call: &ToolCall,
     ) -> Result<ToolExecution, RequestError> {
         let session = self.interpreter.as_ref().filter(|_| tool.in_session);
-        let arguments = call.arguments.clone();
         let request = RunRequest {
-            target: RunTarget::Tool {
-                id: tool.id,
-                agent: self.agent,
-                arguments,
-                test: false,
-                over_mcp: false,
-            },
+            target: self.run_target(tool, call),
             session: session.map(|interpreter| interpreter.session.sandbox_id),
             files: Vec::new(),
             limits: LimitsRequest::default(),
@@ -508,9 +521,10 @@ pub(crate) fn record_ended(
                 agent_loop.isolation_warnings.insert(call.name.clone(), warning.clone());
             }
             let observed = ExecutionObservation::from_execution(&execution);
-            let text = match agent_loop.tool_results {
-                ResultForm::CodeRunner if kind == CODE_RUNNER => code_runner_text(&execution),
-                ResultForm::CodeRunner | ResultForm::Record => observed.text_for_tool(),
+            let text = match (kind, agent_loop.tool_results) {
+                (MCP_TOOL, _) => observed.text_for_remote_tool(),
+                (CODE_RUNNER, ResultForm::CodeRunner) => code_runner_text(&execution),
+                _ => observed.text_for_tool(),
             };
             let result = ToolOutcome {
                 text,

@@ -167,6 +167,7 @@ fn status(code: &ErrorCode) -> StatusCode {
         | ErrorCode::ProcessesExceeded
         | ErrorCode::ValueNotJson
         | ErrorCode::OutputSchema
+        | ErrorCode::ToolFailed
         | ErrorCode::Cancelled => StatusCode::UNPROCESSABLE_ENTITY,
     }
 }

@@ -154,7 +154,7 @@ impl Fetcher {
     }
 
     async fn send_request(&self, route: &FetchRoute) -> Result<Response, FetchError> {
-        let client = client_for(route).map_err(FetchError::Client)?;
+        let client = pinned_client(route.addresses()).map_err(FetchError::Client)?;
         let request = client.get(route.url().clone()).header(ACCEPT_ENCODING, "identity");
         self.with_idle_timeout(request.send()).await?.map_err(|error| {
             if error.is_connect() {
@@ -203,8 +203,8 @@ impl Fetcher {
     }
 }
 
-/// A client that can connect only to this route.
-fn client_for(route: &FetchRoute) -> reqwest::Result<Client> {
+/// A client that can connect only to these addresses.
+pub(crate) fn pinned_client(addresses: &[SocketAddr]) -> reqwest::Result<Client> {
     Client::builder()
         // Keep the bytes as they are. Another crate may have enabled the features that would
         // decompress them.
@@ -212,7 +212,7 @@ fn client_for(route: &FetchRoute) -> reqwest::Result<Client> {
         .no_brotli()
         .no_zstd()
         .no_deflate()
-        .dns_resolver(PinnedResolver(route.addresses().into()))
+        .dns_resolver(PinnedResolver(addresses.into()))
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
         .http1_only()

@@ -13,6 +13,7 @@ mod error;
 mod limits;
 mod message;
 mod meter;
+mod outbound;
 mod redacting_body;
 mod response_secrets;
 mod sni;
@@ -21,6 +22,7 @@ mod upstream;
 mod websocket_redact;
 
 pub use limits::ProxyLimits;
+pub use outbound::{OutboundClient, OutboundError, OutboundResponse};
 
 use crate::ca::{Ca, crypto_provider};
 use crate::policy_source::{EgressPolicy, EgressPolicySource};

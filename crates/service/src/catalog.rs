@@ -8,6 +8,7 @@ pub(crate) mod embedded_tools;
 pub(crate) mod environments;
 pub(crate) mod explain;
 pub(crate) mod functions;
+pub(crate) mod mcp_servers;
 pub(crate) mod packages;
 pub(crate) mod specification;
 pub(crate) mod tool_bindings;

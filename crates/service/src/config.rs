@@ -15,6 +15,15 @@ use vault::Keyring;
 const MIB: u64 = 1024 * 1024;
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
+/// A command of the operator that speaks MCP on its standard input and output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct McpCommand {
+    /// The name by which specifications refer to it.
+    pub name: String,
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+}
+
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The directory of records, files and keys.
@@ -49,6 +58,10 @@ pub struct Config {
     pub key_concurrency: u32,
     /// The addresses of this server in URLs of files.
     pub file_urls: FileUrlConfig,
+    /// Hosts of MCP servers that agents may use, as values of a network rule.
+    pub mcp_hosts: Vec<String>,
+    /// Commands that agents may use as MCP servers.
+    pub mcp_commands: Vec<McpCommand>,
     /// `host:port` of internal servers that documents may be fetched from.
     pub fetch_exceptions: Vec<String>,
     /// Upper bounds of limits for code of a workspace, by workspace name; other workspaces have the
@@ -103,6 +116,8 @@ impl Config {
             key_rate_per_second: 2_000,
             key_concurrency: 512,
             file_urls: FileUrlConfig::default(),
+            mcp_hosts: Vec::new(),
+            mcp_commands: Vec::new(),
             fetch_exceptions: Vec::new(),
             workspace_limits: HashMap::new(),
             static_hosts: HashMap::new(),

@@ -30,7 +30,7 @@ mod tasks;
 
 pub use audit::AuditQuery;
 pub use catalog::agents::{
-    AgentQuery, AgentRequest, AgentRights, AgentView, OfferedTool, ResolvedAgent,
+    AgentQuery, AgentRequest, AgentRights, AgentView, OfferedTool, RemoteToolRef, ResolvedAgent,
 };
 pub use catalog::callable_tools::CallableTools;
 pub use catalog::capabilities::{AgentContents, AgentTool, SpecificationPart};
@@ -39,16 +39,17 @@ pub use catalog::explain::{ExplainQuery, Explanation};
 pub use catalog::functions::{
     DeploymentHandle, FunctionCallQuery, FunctionCallRequest, FunctionRequest, FunctionSource,
 };
+pub use catalog::mcp_servers::MCP_TOOL;
 pub use catalog::specification::{
-    CodeExecution, Orchestration, ROUNDS_MAX, SECONDS_MAX, SpecificationText, ToolChoice,
-    agent_name,
+    CodeExecution, McpServerAddress, McpServerEntry, Orchestration, ROUNDS_MAX, SECONDS_MAX,
+    SpecificationText, ToolChoice, agent_name,
 };
 pub use catalog::tool_bindings::ApprovalActionChange;
 pub use catalog::tool_definition::{
     InvalidTool, PythonToolQuery, ToolRequest, ToolValidation, ValidTool,
 };
 pub use catalog::tools::ToolChange;
-pub use config::Config;
+pub use config::{Config, McpCommand};
 pub use data::documents::{DocumentQuery, FetchRequest};
 pub use data::file_urls::{
     FILE_URL_LIFETIME, FILE_URL_LIFETIME_MAX, FileRef, FileUrlConfig, FileUrlSigner, has_signature,

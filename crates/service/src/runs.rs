@@ -7,6 +7,7 @@ pub(crate) mod code_permission;
 pub(crate) mod executions;
 pub(crate) mod launch;
 pub(crate) mod live_log;
+pub(crate) mod mcp_calls;
 pub(crate) mod model_runs;
 pub(crate) mod output_budget;
 pub(crate) mod pending_call;

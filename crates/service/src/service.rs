@@ -1,5 +1,6 @@
 //! [`Service`]: its state, its start and its stop.
 
+use crate::catalog::mcp_servers::McpAccess;
 use crate::catalog::tools::ContractCache;
 use crate::check_slots::CheckSlots;
 use crate::config::Config;
@@ -44,6 +45,8 @@ pub struct Service {
     pub(crate) db: Arc<Database>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) fetcher: Fetcher,
+    /// The MCP servers that the operator allows.
+    pub(crate) mcp: McpAccess,
     pub(crate) approval_key: ApprovalKey,
     pub(crate) file_url_key: FileUrlKey,
     /// Locked for writing while all values are encrypted with a new key.
@@ -96,6 +99,8 @@ pub enum StartError {
     PackageRoot(std::io::Error),
     #[error("{0}")]
     Fetch(#[from] egress::FetchExceptionParseError),
+    #[error("--mcp-server: {0}")]
+    McpHost(#[from] egress::HostPortError),
     #[error("{0}")]
     FirstKey(types::Error),
     #[error("cannot use the directory of the volumes: {0}")]
@@ -133,6 +138,7 @@ impl Service {
         let in_use = db.read(|rows| rows.sealing_keys())?;
         let vault = Vault::open_with(config.secrets_key.clone(), &config.data, &in_use)?;
         let fetcher = new_fetcher(&config)?;
+        let mcp = McpAccess::new(&config.mcp_hosts, &config.mcp_commands)?;
         let (ended_sender, ended) = unbounded_channel();
         let (proxy, certificates) = network::new_proxy(&config)?;
         let volumes =
@@ -157,6 +163,7 @@ impl Service {
             db,
             engine,
             fetcher,
+            mcp,
             approval_key,
             file_url_key,
             vault: Arc::new(RwLock::new(vault)),

@@ -65,6 +65,8 @@ pub enum ErrorCode {
     /// Another object depends on it.
     ObjectInUse,
     ToolUnavailable,
+    /// A tool of an MCP server says that it has failed.
+    ToolFailed,
     /// The response is available when the call has ended.
     ResponsePending,
     QuotaExceeded,
@@ -89,7 +91,7 @@ pub enum ErrorCode {
     ServerFault,
 }
 
-const ERROR_CODES: [(ErrorCode, &str); 58] = [
+const ERROR_CODES: [(ErrorCode, &str); 59] = [
     (ErrorCode::CodeSyntax, "code.syntax"),
     (ErrorCode::CodeNoEntry, "code.no_entry"),
     (ErrorCode::CodeAnnotation, "code.annotation"),
@@ -135,6 +137,7 @@ const ERROR_CODES: [(ErrorCode, &str); 58] = [
     (ErrorCode::ToolInUse, "tool.in_use"),
     (ErrorCode::ObjectInUse, "object.in_use"),
     (ErrorCode::ToolUnavailable, "tool.unavailable"),
+    (ErrorCode::ToolFailed, "tool.failed"),
     (ErrorCode::ResponsePending, "response.pending"),
     (ErrorCode::QuotaExceeded, "quota.exceeded"),
     (ErrorCode::RateExceeded, "rate.exceeded"),

@@ -3,7 +3,7 @@
 
 mod resolve;
 
-pub use resolve::{OfferedTool, ResolvedAgent};
+pub use resolve::{OfferedTool, RemoteToolRef, ResolvedAgent};
 
 use crate::catalog::agent_tools::{kept_actions, specified_tools};
 use crate::catalog::capabilities::AgentChange;

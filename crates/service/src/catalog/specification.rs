@@ -7,11 +7,13 @@
 mod code_execution;
 mod edit;
 mod embedded_tool;
+mod mcp_servers;
 mod orchestration;
 
 pub(crate) use code_execution::{CODE_EXECUTION, CodeExecutionSection};
 pub(crate) use edit::{SpecificationEdit, edit_specification};
 pub(crate) use embedded_tool::EmbeddedTool;
+pub use mcp_servers::{McpServerAddress, McpServerEntry};
 pub use orchestration::{Orchestration, ROUNDS_MAX, SECONDS_MAX, ToolChoice};
 
 use crate::catalog::tool_definition::{RUN_PYTHON_CODE, details, invalid_tool};
@@ -167,6 +169,8 @@ pub(crate) struct Specification {
     pub(crate) orchestration: Orchestration,
     /// The tools whose code is part of the specification.
     pub(crate) embedded: Vec<EmbeddedTool>,
+    /// The servers whose tools its model may call.
+    pub(crate) mcp_servers: Vec<McpServerEntry>,
     /// All entries of `tools`, in their order.
     pub(crate) named_tools: Vec<NamedTool>,
     /// Keys of `tool_resources`.
@@ -201,6 +205,12 @@ impl Specification {
                 integration(name, path)
             })
         });
+        let of_servers = self.mcp_servers.iter().enumerate().flat_map(|(server, entry)| {
+            let named = entry.integrations().iter().enumerate();
+            named.map(move |(index, name)| {
+                integration(name, mcp_servers::integration_path(server, index))
+            })
+        });
         let volumes = self.section.volumes.iter().enumerate();
         let volumes = volumes.map(|(index, grant)| NamedObject {
             kind: NamedKind::Volume,
@@ -208,13 +218,14 @@ impl Specification {
             path: volume_path(index),
             privilege: privilege_for(grant.access),
         });
-        of_agent.chain(of_tools).chain(volumes).collect()
+        of_agent.chain(of_tools).chain(of_servers).chain(volumes).collect()
     }
 
-    /// The integrations of its embedded tools.
+    /// The integrations of its embedded tools and of its MCP servers.
     pub(crate) fn integrations_of_tools(&self) -> Vec<String> {
         let of_tools = self.embedded.iter().flat_map(|tool| &tool.contract.integrations);
-        of_tools.cloned().collect()
+        let of_servers = self.mcp_servers.iter().flat_map(McpServerEntry::integrations);
+        of_tools.chain(of_servers).cloned().collect()
     }
 
     /// Warnings for an agent with these attached tools.
@@ -257,6 +268,7 @@ pub(crate) fn parse_specification(text: &str) -> Result<Specification, RequestEr
         section: section.unwrap_or_default(),
         orchestration,
         embedded,
+        mcp_servers: mcp_servers::read_mcp_servers(&root)?,
         named_tools,
         resources: resources.into_iter().flat_map(Map::keys).cloned().collect(),
         warnings,

@@ -17,7 +17,9 @@ use engine::{EgressGuard, EgressHandler};
 use redact::OutputRedactor;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use types::{ExecutionId, NetworkAttempt, PrincipalId, SandboxId, SecretId, WorkspaceId};
+use types::{
+    ExecutionId, NetworkAttempt, Principal, PrincipalId, SandboxId, SecretId, WorkspaceId,
+};
 
 /// Provides the egress policy of one sandbox to the proxy.
 #[derive(Debug)]
@@ -96,14 +98,24 @@ impl Service {
         token: &Result<Arc<CallerToken>, MissingToken>,
     ) -> Result<EgressPolicy, RequestError> {
         let caller = self.find_principal(source.workspace, source.caller)?;
+        self.egress_policy_of(source.workspace, &caller, &source.integrations, token).await
+    }
+
+    /// The egress policy of code, or of a request of the server itself for an agent.
+    pub(crate) async fn egress_policy_of(
+        &self,
+        workspace: WorkspaceId,
+        caller: &Principal,
+        source: &IntegrationSource,
+        token: &Result<Arc<CallerToken>, MissingToken>,
+    ) -> Result<EgressPolicy, RequestError> {
         let ResolvedIntegrations { integrations: names, run_as, author } =
-            self.resolve_integrations(source.workspace, &caller, &source.integrations).await?;
-        let workspace = source.workspace;
+            self.resolve_integrations(workspace, caller, source).await?;
         let (integrations, off) =
             &self.integrations_granted_to_both(workspace, &run_as, author, &names)?;
         let mut openings = self.integration_rules(workspace, integrations)?;
         let disabled = self.integration_rules(workspace, off)?;
-        let caller = source.caller;
+        let caller = caller.id;
         let consumer = SecretConsumer { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.open_secrets(consumer, |secret| !secret.exposed).await?;
         let grant = self.caller_token_grant(consumer, secrets.iter().map(|it| &it.inject));
@@ -112,7 +124,7 @@ impl Service {
         Ok(EgressPolicy {
             openings,
             disabled,
-            integrations_field: source.integrations.named_in(),
+            integrations_field: source.named_in(),
             credentials: credentials::credentials(secrets).into_iter().chain(of_caller).collect(),
         })
     }

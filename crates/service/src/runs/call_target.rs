@@ -1,10 +1,12 @@
-//! The resolved target of a request: submitted code, a tool of the workspace, or a function.
+//! The resolved target of a request: submitted code, a tool of the workspace, a function, or a tool of
+//! an MCP server.
 
 use crate::catalog::functions::DeployedFunction;
 use crate::catalog::tool_definition::ToolRequest;
 use crate::data::inputs::FileInput;
 use crate::error::{RequestError, field_error, invalid_field};
 use crate::network;
+use crate::runs::mcp_calls::McpCall;
 use crate::runs::run_request::{RunTarget, SubmittedCode};
 use crate::secrets::CodeAuthor;
 use contract::CallFunctionTool;
@@ -44,6 +46,8 @@ pub(crate) enum CallTarget {
         by: Option<Arc<FunctionTool>>,
         arguments: Value,
     },
+    /// Needs no sandbox.
+    McpTool(Box<McpCall>),
 }
 
 /// A tool that calls a function, and its contract.
@@ -66,13 +70,16 @@ impl CallTarget {
             Self::Function { by: Some(by), .. } => by.tool.id,
             // A direct call needs no approval, so that no approval has this id.
             Self::Function { deployed, by: None, .. } => ToolId::new(deployed.id.uuid()),
+            Self::McpTool(call) => call.id(),
         }
     }
 
     pub(crate) fn function_id(&self) -> Option<FunctionId> {
         match self {
             Self::Function { deployed, .. } => Some(deployed.id),
-            Self::Tool { .. } | Self::Code { .. } | Self::UnsavedTest { .. } => None,
+            Self::Tool { .. } | Self::Code { .. } | Self::UnsavedTest { .. } | Self::McpTool(_) => {
+                None
+            }
         }
     }
 
@@ -83,14 +90,17 @@ impl CallTarget {
             Self::UnsavedTest { checked, .. } => &checked.name,
             Self::Function { by: Some(by), .. } => &by.tool.name,
             Self::Function { deployed, by: None, .. } => &deployed.name,
+            Self::McpTool(call) => &call.offered,
         }
     }
 
+    /// The environment of its sandbox; empty if it has none.
     pub(crate) fn environment(&self) -> &str {
         match self {
             Self::Tool { tool, .. } => &tool.environment,
             Self::Code { environment, .. } | Self::UnsavedTest { environment, .. } => environment,
             Self::Function { deployed, .. } => &deployed.deployment.environment,
+            Self::McpTool(_) => "",
         }
     }
 
@@ -98,7 +108,9 @@ impl CallTarget {
     pub(crate) fn source_files(&self) -> Vec<InputFile> {
         match self {
             Self::Function { deployed, .. } => deployed.files.to_inputs(),
-            Self::Tool { .. } | Self::Code { .. } | Self::UnsavedTest { .. } => Vec::new(),
+            Self::Tool { .. } | Self::Code { .. } | Self::UnsavedTest { .. } | Self::McpTool(_) => {
+                Vec::new()
+            }
         }
     }
 
@@ -108,7 +120,7 @@ impl CallTarget {
             Self::Tool { checked, .. } | Self::UnsavedTest { checked, .. } => {
                 &checked.requires_binaries
             }
-            Self::Code { .. } | Self::Function { .. } => &[],
+            Self::Code { .. } | Self::Function { .. } | Self::McpTool(_) => &[],
         }
     }
 
@@ -120,6 +132,9 @@ impl CallTarget {
         files: &[FileInput],
         limits: LimitsRequest,
     ) -> Result<LimitsRequest, RequestError> {
+        if matches!(self, Self::McpTool(_)) && session.is_some() {
+            return Err(invalid_field("/sandbox_id", "a tool of an MCP server has no session"));
+        }
         let Self::Function { deployed, by, .. } = self else { return Ok(limits) };
         if session.is_some() {
             return Err(invalid_field(
@@ -152,6 +167,7 @@ impl CallTarget {
                 network::tool_integrations(checked)
             }
             Self::Function { deployed, .. } => deployed.deployment.integrations.clone(),
+            Self::McpTool(call) => call.server.integrations().to_vec(),
         }
     }
 
@@ -166,7 +182,7 @@ impl CallTarget {
                 !checked.variables.0.is_empty()
                     || network::tool_integrations(checked).iter().any(lacks)
             }
-            Self::Code { .. } | Self::Function { .. } => false,
+            Self::Code { .. } | Self::Function { .. } | Self::McpTool(_) => false,
         }
     }
 
@@ -179,6 +195,7 @@ impl CallTarget {
             Self::Function { deployed, .. } => {
                 CodeAuthor::Other { by: deployed.deployment.author, has_values: false }
             }
+            Self::McpTool(call) => CodeAuthor::Other { by: call.author, has_values: false },
         }
     }
 
@@ -199,6 +216,7 @@ impl CallTarget {
                 let tool = tool.map(|tool| json!([tool.name, tool.description, tool.definition]));
                 json!([tool, deployed.id, deployed.deployment.sha256, deployed.lock]).to_string()
             }
+            Self::McpTool(call) => call.definition(),
         }
     }
 
@@ -223,6 +241,9 @@ impl CallTarget {
                     .and_then(|()| deployed.handler.call(name, arguments, info))
                     .map_err(|error| field_error(place, error))?
             }
+            Self::McpTool(_) => {
+                return Err(Error::server_fault("a call of an MCP server has no sandbox").into());
+            }
         };
         Ok(EntryPoint::Call(Box::new(call)))
     }
@@ -234,7 +255,9 @@ impl CallTarget {
                 Ok(Self::Tool { tool, checked, arguments, test: true })
             }
             Self::UnsavedTest { .. } => Ok(self),
-            Self::Code { .. } | Self::Function { .. } => Err(no_test_of_function()),
+            Self::Code { .. } | Self::Function { .. } | Self::McpTool(_) => {
+                Err(no_test_of_function())
+            }
         }
     }
 
@@ -253,6 +276,7 @@ impl CallTarget {
         match self {
             Self::Code { .. } | Self::UnsavedTest { .. } => None,
             Self::Tool { arguments, .. } | Self::Function { arguments, .. } => Some(arguments),
+            Self::McpTool(call) => Some(&call.arguments),
         }
     }
 
@@ -264,6 +288,7 @@ impl CallTarget {
             Self::Tool { arguments, .. } | Self::Function { arguments, .. } => {
                 arguments.to_string()
             }
+            Self::McpTool(call) => call.arguments.to_string(),
         }
     }
 
@@ -273,6 +298,7 @@ impl CallTarget {
             Self::Code { source, .. } => json!({"argv": source.argv}),
             Self::UnsavedTest { .. } => json!({}),
             Self::Tool { arguments, .. } | Self::Function { arguments, .. } => arguments.clone(),
+            Self::McpTool(call) => call.arguments.clone(),
         }
     }
 
@@ -299,6 +325,7 @@ impl CallTarget {
                 // A stored call has been asked about, wherever it came from.
                 over_mcp: false,
             },
+            Self::McpTool(call) => call.to_request(),
         }
     }
 }

@@ -74,6 +74,9 @@ impl Service {
             RunTarget::UnsavedTest(request) => {
                 self.resolve_unsaved_test(workspace, requester, request).await?
             }
+            target @ RunTarget::McpTool { .. } => {
+                self.resolve_mcp_call(workspace, requester, target).await?
+            }
             RunTarget::Function { id, arguments } => {
                 let deployed = self.usable_function(workspace, requester, id).await?;
                 ResolvedTarget {

@@ -8,6 +8,7 @@ use crate::runs::approvals::directory_changed_error;
 use crate::runs::call_target::CallTarget;
 use crate::runs::calls::ResolvedRun;
 use crate::runs::executions::{ExecutionHandle, RunContext, SubmitOptions};
+use crate::runs::mcp_calls::MCP_ENTRY;
 use crate::runs::pending_call::StoredInputs;
 use crate::runs::run_request::RunRequest;
 use crate::service::Service;
@@ -25,6 +26,15 @@ pub enum Submitted {
     Started(ExecutionHandle),
     /// Dropping the handle does not withdraw the request for approval.
     AwaitingApproval(ExecutionHandle),
+}
+
+/// What the record of a run says about its entry point.
+#[derive(Debug)]
+pub(crate) struct EntryRecord {
+    pub(crate) name: String,
+    /// The name of the called tool, if it is one.
+    pub(crate) tool: Option<String>,
+    pub(crate) code: String,
 }
 
 /// Where the input files of a run come from.
@@ -73,6 +83,13 @@ impl Service {
         self.check_run(workspace, requester, &run).await?;
         let requested = std::mem::take(&mut run.files);
         let ResolvedRun { target, session, on_session_files, limits, agent, run_as, .. } = run;
+        let target = match target {
+            CallTarget::McpTool(call) => {
+                let conditions = (run_as, limits);
+                return self.launch_mcp_call(id, requester, *call, conditions, context).await;
+            }
+            target => target,
+        };
         let (session, session_files) =
             if on_session_files { (None, session) } else { (session, None) };
         let (environment, function) = (target.environment().to_owned(), target.function_id());
@@ -119,6 +136,28 @@ impl Service {
         }
         let context = RunContext { run_as, agent, function, ..context };
         self.start_execution(admitted, context).await
+    }
+
+    /// The entry point of a run as its record shows it.
+    pub(crate) async fn entry_record(
+        &self,
+        workspace: WorkspaceId,
+        target: &CallTarget,
+        id: ExecutionId,
+    ) -> Result<EntryRecord, RequestError> {
+        if let CallTarget::McpTool(call) = target {
+            return Ok(EntryRecord {
+                name: MCP_ENTRY.to_owned(),
+                tool: Some(call.offered.clone()),
+                code: String::new(),
+            });
+        }
+        let entry = self.check_entry(workspace, target.clone(), id).await?;
+        Ok(EntryRecord {
+            name: entry.name().to_owned(),
+            tool: entry.tool().map(str::to_owned),
+            code: entry.code().to_owned(),
+        })
     }
 
     /// The entry point of a run. Arguments are checked on no thread that serves requests; submitted

@@ -47,6 +47,17 @@ pub enum RunTarget {
         id: FunctionId,
         arguments: Value,
     },
+    /// A tool of an MCP server of an agent.
+    McpTool {
+        agent: AgentId,
+        /// The name of the server in the specification.
+        server: String,
+        /// The name by which the server knows the tool.
+        tool: String,
+        /// Whether the server says that the tool only reads.
+        read_only: bool,
+        arguments: Value,
+    },
 }
 
 /// Code that a request contains, and how it is started.

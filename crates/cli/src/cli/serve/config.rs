@@ -2,7 +2,7 @@
 
 use super::extra_packages::ExtraPackages;
 use super::options::{
-    Args, HostAddress, KindEnvironment, ListenAddress, ServeOptions, WorkspaceLimit,
+    Args, HostAddress, KindEnvironment, ListenAddress, McpCommandLine, ServeOptions, WorkspaceLimit,
 };
 use super::public_url::PublicUrl;
 use crate::cli::engine_args::LocalDataArgs;
@@ -145,9 +145,24 @@ fn service_config(
         key_rate_per_second: options.key_rate.map_or(defaults.key_rate_per_second, NonZeroU32::get),
         key_concurrency: options.key_concurrency.map_or(defaults.key_concurrency, NonZeroU32::get),
         fetch_exceptions: options.fetch_from.take().unwrap_or_default(),
+        mcp_hosts: options.mcp_server.take().unwrap_or_default(),
+        mcp_commands: mcp_commands(options.mcp_command.take().unwrap_or_default())?,
         static_hosts: host_entries.map(|HostAddress(name, address)| (name, address)).collect(),
         ..defaults
     })
+}
+
+/// Returns the MCP commands, whose names must differ.
+fn mcp_commands(lines: Vec<McpCommandLine>) -> Result<Vec<service::McpCommand>, CliError> {
+    let mut commands: Vec<service::McpCommand> = Vec::with_capacity(lines.len());
+    for McpCommandLine(command) in lines {
+        if commands.iter().any(|other| other.name == command.name) {
+            let name = command.name;
+            return Err(CliError::usage(format!("--mcp-command {name} is set twice")));
+        }
+        commands.push(command);
+    }
+    Ok(commands)
 }
 
 /// Returns the maximum limits that the operator has set.
@@ -349,6 +364,19 @@ mod tests {
             ("run-milliseconds = 3600001", "--run-milliseconds"),
         ] {
             assert!(settings(wrong).unwrap_err().to_string().contains(name), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_command_of_the_operator_is_a_name_a_program_and_its_arguments() {
+        let lines =
+            |texts: &[&str]| texts.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+        let found = mcp_commands(lines(&["a=/bin/a --root /x", "b=b"]).unwrap()).unwrap();
+        assert_eq!(found[0].program, PathBuf::from("/bin/a"));
+        assert_eq!(found[0].arguments, ["--root", "/x"]);
+        assert!(mcp_commands(lines(&["a=a", "a=b"]).unwrap()).is_err());
+        for wrong in ["a", "a=", "=a", "a b=c"] {
+            assert!(lines(&[wrong]).is_err(), "{wrong}");
         }
     }
 

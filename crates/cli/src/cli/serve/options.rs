@@ -260,6 +260,22 @@ pub(super) struct ServeOptions {
     )]
     pub(super) fetch_from: Option<Vec<String>>,
 
+    /// Host of MCP servers that agents may use as tools, as a value of a network rule, such as
+    /// `mcp.example.com` or `10.0.0.5:8000`; repeatable [default: none]
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        env = "BELLJAR_MCP_SERVER",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    pub(super) mcp_server: Option<Vec<String>>,
+
+    /// MCP server that agents may use as NAME=PROGRAM ARGUMENTS, separated by spaces; it runs on this
+    /// host, with the rights of this server. Repeatable [default: none]
+    #[arg(long, value_name = "NAME=COMMAND", env = "BELLJAR_MCP_COMMAND", hide_env_values = true)]
+    pub(super) mcp_command: Option<Vec<McpCommandLine>>,
+
     /// Static host entry as NAME=ADDRESS, for allowed hosts that are not in DNS; repeatable
     #[arg(
         long,
@@ -449,6 +465,35 @@ impl TryFrom<String> for KindEnvironment {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// A command that speaks MCP.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct McpCommandLine(pub(super) service::McpCommand);
+
+impl FromStr for McpCommandLine {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, command) = text.split_once('=').ok_or("must be NAME=COMMAND")?;
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if name.is_empty() || !name.bytes().all(fits) {
+            return Err("must begin with a name of letters, digits, `-` and `_`");
+        }
+        let mut words = command.split_whitespace().map(str::to_owned);
+        let program = words.next().ok_or("must have a program after the `=`")?.into();
+        let (name, arguments) = (name.to_owned(), words.collect());
+        Ok(Self(service::McpCommand { name, program, arguments }))
+    }
+}
+
+impl TryFrom<String> for McpCommandLine {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()
     }
 }

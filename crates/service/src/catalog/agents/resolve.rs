@@ -1,7 +1,7 @@
 //! Resolves an agent for a run: the instructions of its model and the tools that it may call.
 
 use crate::catalog::agents::read_specification;
-use crate::catalog::specification::{CodeExecution, Orchestration};
+use crate::catalog::specification::{CodeExecution, McpServerEntry, Orchestration};
 use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
 use crate::identity::caller::Caller;
 use crate::service::Service;
@@ -16,6 +16,8 @@ pub struct ResolvedAgent {
     pub tools: Vec<OfferedTool>,
     /// The names of tools that the agent has and may not call.
     pub denied_tools: Vec<String>,
+    /// The servers whose tools are offered besides.
+    pub mcp_servers: Vec<McpServerEntry>,
     /// Parts of the specification that are not available to the run, in sentences.
     pub warnings: Vec<String>,
 }
@@ -27,10 +29,22 @@ pub struct OfferedTool {
     pub name: String,
     pub description: String,
     pub input_schema: Value,
-    /// `runPythonCode`, `code_runner` or `callFunction`.
+    /// `runPythonCode`, `code_runner`, `callFunction` or `mcp`.
     pub kind: String,
     /// Whether it sees the files of the session of the conversation.
     pub in_session: bool,
+    /// For a tool of an MCP server.
+    pub remote: Option<RemoteToolRef>,
+}
+
+/// A tool of an MCP server of the agent.
+#[derive(Debug, Clone)]
+pub struct RemoteToolRef {
+    /// The name of the server in the specification.
+    pub server: String,
+    /// The name by which the server knows the tool.
+    pub tool: String,
+    pub read_only: bool,
 }
 
 impl Service {
@@ -81,6 +95,7 @@ impl Service {
         Ok(ResolvedAgent {
             tools: offered.into_iter().map(|(_, tool)| to_offered_tool(tool)).collect(),
             denied_tools: denied.into_iter().map(|(_, tool)| tool.name).collect(),
+            mcp_servers: specification.mcp_servers,
             orchestration: specification.orchestration,
             code_execution: specification.code_execution,
             agent,
@@ -126,5 +141,6 @@ fn to_offered_tool(tool: Tool) -> OfferedTool {
         name: tool.name,
         description: tool.description,
         input_schema: tool.input_schema,
+        remote: None,
     }
 }

@@ -4,6 +4,8 @@
 use super::subject::ApprovalSubject;
 use super::unstarted::UnstartedOutcome;
 use super::{not_pending_error, requester_revoked_error, subject_changed_error};
+use crate::catalog::agents::read_specification;
+use crate::catalog::mcp_servers::{is_tool_of, mcp_tool_id};
 use crate::error::{RequestError, invalid_field, missing_privilege};
 use crate::identity::caller::Caller;
 use crate::origins::Requester;
@@ -201,6 +203,10 @@ impl Service {
         let Some(agent) = self.db.read(|rows| rows.agent(caller.workspace, agent))? else {
             return Ok(false);
         };
+        if mcp_tool_id(agent.id, &approval.tool_name) == approval.tool_id {
+            let servers = read_specification(&agent.specification).await?.mcp_servers;
+            return Ok(is_tool_of(&servers, &approval.tool_name));
+        }
         Ok(self.embedded_tool(caller.workspace, &agent, approval.tool_id).await?.is_some())
     }
 

@@ -7,13 +7,12 @@ use crate::identity::caller::Caller;
 use crate::origins::{credential_revoked_error, is_revoked};
 use crate::runs::calls::ResolvedRun;
 use crate::runs::executions::SubmitOptions;
-use crate::runs::launch::Submitted;
+use crate::runs::launch::{EntryRecord, Submitted};
 use crate::runs::pending_call::StoredInputs;
 use crate::service::Service;
 use crate::tasks::run_to_completion;
 use chrono::{DateTime, TimeDelta, Utc};
 use db::{IdempotencyKey, NewApproval, Tx};
-use engine::EntryPoint;
 use policy::{ApprovalStage, MacTag, mac_for_execution};
 use std::sync::Arc;
 use types::{Approval, ApprovalId, ApprovalState, Error, ErrorCode, Execution, ExecutionId};
@@ -37,7 +36,7 @@ impl Service {
         let id = ExecutionId::new(Uuid::now_v7());
         self.check_run(workspace, who, &run).await?;
         let limits = run.limits.resolve(&self.limit_caps(workspace)?)?;
-        let entry = self.check_entry(workspace, run.target.clone(), id).await?;
+        let entry = self.entry_record(workspace, &run.target, id).await?;
         let (files, warnings) = self.persist_inputs(caller, std::mem::take(&mut run.files)).await?;
         let working_directory = match run.session {
             Some(session) if run.target.is_submitted_code() => {
@@ -82,7 +81,7 @@ impl Service {
         caller: &Caller,
         execution_id: ExecutionId,
         subject: &ApprovalSubject,
-        entry: &EntryPoint,
+        entry: &EntryRecord,
         now: DateTime<Utc>,
     ) -> Approval {
         let time = TimeDelta::from_std(self.config.approval_timeout).unwrap_or(TimeDelta::MAX);
@@ -96,7 +95,7 @@ impl Service {
             tool_name: subject.run.target.name().to_owned(),
             agent_id: subject.run.agent,
             sandbox_id: subject.run.session,
-            code: entry.code().to_owned(),
+            code: entry.code.clone(),
             arguments: subject.run.target.displayed_arguments(),
             files: subject.files.clone(),
             environment: subject.run.target.environment().to_owned(),

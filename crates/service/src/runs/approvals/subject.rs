@@ -5,11 +5,11 @@ use crate::error::RequestError;
 use crate::identity::caller::Caller;
 use crate::network::{IntegrationSource, SandboxAccess};
 use crate::runs::calls::ResolvedRun;
+use crate::runs::launch::EntryRecord;
 use crate::runs::pending_call::{PendingCall, StoredInput, StoredInputs};
 use crate::runs::run_request::RunRequest;
 use crate::service::Service;
 use chrono::{DateTime, Utc};
-use engine::EntryPoint;
 use policy::{BoundCall, BoundExecution, RememberedCoverage, mac_for_remembered, macs_equal};
 use types::{
     Approval, ApprovalScope, ErrorCode, Execution, ExecutionId, ExecutionStatus, Limits, Principal,
@@ -63,7 +63,7 @@ impl ApprovalSubject {
     pub(super) fn waiting_record(
         &self,
         approval: &Approval,
-        entry: &EntryPoint,
+        entry: &EntryRecord,
         limits: Limits,
     ) -> Execution {
         let target = &self.run.target;
@@ -71,14 +71,14 @@ impl ApprovalSubject {
             sandbox_id: self.run.session,
             environment: approval.environment.clone(),
             status: ExecutionStatus::WaitingApproval,
-            entry: entry.name().to_owned(),
+            entry: entry.name.clone(),
             principal: Some(approval.requester),
             run_as: Some(approval.run_as),
             agent: self.run.agent,
             function_id: target.function_id(),
             approval_id: Some(approval.id),
             parent: self.parent,
-            tool: entry.tool().map(str::to_owned),
+            tool: entry.tool.clone(),
             code: approval.code.clone(),
             arguments: target.arguments().cloned(),
             files_in: self.inputs.files.iter().map(|file| file.name.clone()).collect(),

@@ -12,6 +12,7 @@ use crate::data::staging::TempPath;
 use crate::error::RequestError;
 use crate::origins::Requester;
 use crate::runs::live_log::{LiveLog, memory_bytes};
+use crate::runs::mcp_calls::ReadyMcpCall;
 use crate::service::Service;
 use crate::tasks::{catch_panic, run_blocking, run_to_completion};
 use db::{EventBatch, IdempotencyKey, Tx};
@@ -111,6 +112,36 @@ enum RowState {
     Unwritten,
 }
 
+/// What an execution does.
+#[derive(Debug)]
+enum ExecutionWork {
+    Sandbox(Box<Admitted>),
+    McpCall(Box<ReadyMcpCall>),
+}
+
+impl ExecutionWork {
+    fn record(&self) -> &Execution {
+        match self {
+            Self::Sandbox(admitted) => admitted.record(),
+            Self::McpCall(call) => call.record(),
+        }
+    }
+
+    fn has_egress(&self) -> bool {
+        match self {
+            Self::Sandbox(admitted) => admitted.has_egress(),
+            Self::McpCall(_) => true,
+        }
+    }
+
+    fn stop_handle(&self) -> StopHandle {
+        match self {
+            Self::Sandbox(admitted) => admitted.stop_handle(),
+            Self::McpCall(_) => StopHandle::default(),
+        }
+    }
+}
+
 /// An execution between its start and its end.
 struct ExecutionTask {
     context: RunContext,
@@ -129,34 +160,52 @@ impl Service {
         admitted: Admitted,
         context: RunContext,
     ) -> Result<ExecutionHandle, RequestError> {
+        self.start_work(ExecutionWork::Sandbox(Box::new(admitted)), context).await
+    }
+
+    /// Starts a call of an MCP server, which runs to its end too.
+    #[boxed::future]
+    pub(crate) async fn start_mcp_execution(
+        self: &Arc<Self>,
+        call: ReadyMcpCall,
+        context: RunContext,
+    ) -> Result<ExecutionHandle, RequestError> {
+        self.start_work(ExecutionWork::McpCall(Box::new(call)), context).await
+    }
+
+    async fn start_work(
+        self: &Arc<Self>,
+        work: ExecutionWork,
+        context: RunContext,
+    ) -> Result<ExecutionHandle, RequestError> {
         let started = context.annotate(Execution {
             status: ExecutionStatus::Running,
             started_at: Some(self.now()),
-            ..admitted.record().clone()
+            ..work.record().clone()
         });
         let started = Arc::new(started);
         // While the database fails, no execution runs without a row.
-        if context.can_defer_row(admitted.has_egress()) && self.db.is_healthy() {
-            return Ok(self.spawn_execution(admitted, context, started, RowState::Unwritten));
+        if context.can_defer_row(work.has_egress()) && self.db.is_healthy() {
+            return Ok(self.spawn_execution(work, context, started, RowState::Unwritten));
         }
         // The requester may disconnect meanwhile, and an execution with a row must get an end.
         let service = Arc::clone(self);
         let begin = async move {
             let row = service.write_started_row(&started, &context).await?;
-            Ok(service.spawn_execution(admitted, context, started, row))
+            Ok(service.spawn_execution(work, context, started, row))
         };
         run_to_completion(begin).await
     }
 
     fn spawn_execution(
         self: &Arc<Self>,
-        admitted: Admitted,
+        work: ExecutionWork,
         context: RunContext,
         started: Arc<Execution>,
         row: RowState,
     ) -> ExecutionHandle {
         let id = started.id;
-        let running = self.register_with(id, admitted.stop_handle());
+        let running = self.register_with(id, work.stop_handle());
         running.set_requester(context.requester());
         running.mark_started(context.options.parent);
         // A right that is revoked from now on finds this entry and stops the execution.
@@ -165,7 +214,7 @@ impl Service {
         }
         let handle = self.execution_handle(&running, Arc::clone(&started), &context);
         let task = ExecutionTask { context, started, running, row };
-        tokio::spawn(Arc::clone(self).run_execution_task(admitted, task));
+        tokio::spawn(Arc::clone(self).run_execution_task(work, task));
         handle
     }
 
@@ -258,9 +307,9 @@ impl Service {
     }
 
     /// Runs the execution, persists its files and its record, and publishes its end.
-    async fn run_execution_task(self: Arc<Self>, admitted: Admitted, mut task: ExecutionTask) {
+    async fn run_execution_task(self: Arc<Self>, work: ExecutionWork, mut task: ExecutionTask) {
         let span = tracing::info_span!("execution", id = %task.started.id);
-        let result = self.run_and_log_egress(admitted, &mut task).instrument(span);
+        let result = self.run_work(work, &mut task).instrument(span);
         let (lost, outcome) = match catch_panic(result).await {
             Ok(finished) => match catch_panic(self.persist_record(finished, &mut task)).await {
                 Ok(record) => (None, Ok(with_transcript(record, &task.running.live))),
@@ -274,6 +323,19 @@ impl Service {
         self.publish_outcome(task.started.id, &task.running, outcome);
         if let Some(error) = lost {
             self.record_lost(*error.error, task).await;
+        }
+    }
+
+    async fn run_work(
+        &self,
+        work: ExecutionWork,
+        task: &mut ExecutionTask,
+    ) -> Result<FinishedExecution, Error> {
+        match work {
+            ExecutionWork::Sandbox(admitted) => self.run_and_log_egress(*admitted, task).await,
+            ExecutionWork::McpCall(call) => {
+                self.run_mcp_call(*call, &task.running, task.context.workspace).await
+            }
         }
     }
 
