@@ -9,13 +9,18 @@ mod harness;
 mod model;
 #[path = "../server/test_server.rs"]
 mod test_server;
+#[path = "../server/web_server.rs"]
+#[expect(dead_code, reason = "the server's own tests need more of it")]
+mod web_server;
 
 mod agents;
 mod bad_models;
 mod budgets;
 mod choices;
 mod code;
+mod code_tools;
 mod command;
+mod conversation_files;
 mod confirmations;
 mod crashes;
 mod examples;
@@ -30,6 +35,8 @@ mod rules;
 mod run_lifecycle;
 mod scripted_server;
 mod sessions;
+mod skill_scripts;
+mod skill_use;
 mod skills;
 mod stopped;
 mod tools;

@@ -29,8 +29,8 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "service",
         &[
-            "boxed", "contract", "db", "egress", "engine", "keyfile", "policy", "redact", "types",
-            "vault",
+            "boxed", "contract", "db", "egress", "engine", "keyfile", "policy", "redact", "skill",
+            "types", "vault",
         ],
     ),
     ("agent", &["boxed", "service", "skill", "types"]),

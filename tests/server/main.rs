@@ -50,6 +50,7 @@ mod routes_deny;
 mod sealed_answers;
 mod secrets;
 mod sessions;
+mod skills;
 mod slow;
 mod streams;
 mod tools;

@@ -44,8 +44,12 @@ pub(crate) struct Upload(Body);
 
 /// Rejects a body whose declared length exceeds a document's limit, before any of it is written.
 pub(crate) fn check_size(service: &Service, body: &Body, besides: u64) -> Result<(), Error> {
-    let bytes_max = service.document_bytes_max();
-    if body.size_hint().lower() <= bytes_max.saturating_add(besides) {
+    check_body_size(body, service.document_bytes_max().saturating_add(besides))
+}
+
+/// Rejects a body whose declared length exceeds a limit.
+pub(crate) fn check_body_size(body: &Body, bytes_max: u64) -> Result<(), Error> {
+    if body.size_hint().lower() <= bytes_max {
         return Ok(());
     }
     let message = format!("an upload can have at most {bytes_max} bytes");
@@ -112,16 +116,25 @@ fn client_timeout_error() -> Error {
 
 /// Sends a file as an attachment, so that a browser never renders it with this site's origin.
 pub(crate) fn download(file: File, size: u64, name: &str) -> Response {
+    // The file may grow while it is read; send only the announced length.
+    let bytes = tokio::fs::File::from_std(file).take(size);
+    let body = Body::from_stream(ReaderStream::with_capacity(bytes, CHUNK_BYTES));
+    (download_headers(size, name), body).into_response()
+}
+
+/// The same for a content in memory.
+pub(crate) fn download_bytes(content: Vec<u8>, name: &str) -> Response {
+    (download_headers(content.len() as u64, name), Body::from(content)).into_response()
+}
+
+fn download_headers(size: u64, name: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, content_type(name));
     headers.insert(CONTENT_LENGTH, size.into());
     headers.insert(CONTENT_DISPOSITION, content_disposition(name));
     headers
         .insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
-    // The file may grow while it is read; send only the announced length.
-    let bytes = tokio::fs::File::from_std(file).take(size);
-    let body = Body::from_stream(ReaderStream::with_capacity(bytes, CHUNK_BYTES));
-    (headers, body).into_response()
+    headers
 }
 
 /// Types that a browser would execute become `application/octet-stream`.

@@ -30,6 +30,7 @@ mod routes;
 mod sse;
 mod trace_format;
 mod unread_body;
+mod upload_form;
 
 pub use guard::AllowedHosts;
 use guard::Receiver;

@@ -20,6 +20,7 @@ mod principals;
 mod runs;
 mod secrets;
 mod sessions;
+mod skills;
 mod tools;
 mod volumes;
 mod workspaces;
@@ -45,6 +46,7 @@ pub(crate) fn all() -> Routes {
         .merge(network::routes())
         .merge(volumes::routes())
         .merge(secrets::routes())
+        .merge(skills::routes())
         .merge(functions::routes())
         .merge(calls::routes())
         .merge(approvals::routes())

@@ -30,6 +30,7 @@ mod runner_request;
 mod running_executions;
 mod sandbox_grants;
 mod session;
+mod shared_directory;
 mod slot_queue;
 mod start_queue;
 mod volumes;
@@ -54,6 +55,7 @@ pub use run::{Admitted, FinishedExecution};
 pub use sandbox::{DirectoryListing, ValueRoom};
 pub use sandbox_grants::SandboxGrants;
 pub use session::SessionInfo;
+pub use shared_directory::{GrantedDirectory, SharedDirectory};
 pub use volumes::{
     FileStamp, GrantedVolume, VOLUME_FILES_MAX, VolumeBase, VolumeDirectory, VolumeFileError,
 };

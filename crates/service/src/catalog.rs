@@ -1,5 +1,6 @@
 //! Agents, tools, functions and environments: what can be run.
 
+pub(crate) mod agent_skills;
 pub(crate) mod agents;
 pub(crate) mod callable_tools;
 pub(crate) mod embedded_tools;
@@ -7,6 +8,7 @@ pub(crate) mod environments;
 pub(crate) mod explain;
 pub(crate) mod functions;
 pub(crate) mod packages;
+pub(crate) mod skills;
 pub(crate) mod specification;
 pub(crate) mod tool_bindings;
 pub(crate) mod tool_definition;

@@ -27,6 +27,7 @@ mod service;
 mod tasks;
 
 pub use audit::AuditQuery;
+pub use catalog::agent_skills::AgentSkill;
 pub use catalog::agents::{
     AgentQuery, AgentRequest, AgentRights, AgentView, OfferedTool, ResolvedAgent,
 };
@@ -36,9 +37,10 @@ pub use catalog::explain::{ExplainQuery, Explanation};
 pub use catalog::functions::{
     DeploymentHandle, FunctionCallQuery, FunctionCallRequest, FunctionRequest, FunctionSource,
 };
+pub use catalog::skills::{SkillFile, SkillUpload, SkillView};
 pub use catalog::specification::{
-    CodeExecution, Orchestration, ROUNDS_MAX, SECONDS_MAX, SpecificationText, ToolChoice,
-    agent_name,
+    CodeExecution, CodeToolName, Orchestration, ROUNDS_MAX, SECONDS_MAX, SkillLoad, SkillReference,
+    SpecificationText, ToolChoice, agent_name,
 };
 pub use catalog::tool_bindings::ApprovalActionChange;
 pub use catalog::tool_definition::{
@@ -82,6 +84,7 @@ pub use runs::model_runs::{NewRun, PreviousRun, RunEnd, RunHandle};
 pub use runs::run_request::{
     CallRequest, EntryKind, ExecuteRequest, RunRequest, RunTarget, SubmittedCode, TestRequest,
 };
+pub use runs::SKILLS_ROOT;
 pub use runs::sessions::{
     OpenedSession, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,
 };

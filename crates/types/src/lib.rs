@@ -26,6 +26,7 @@ mod session;
 mod shared_cache;
 mod tool;
 mod turn_queue;
+mod uploaded_skill;
 mod volume;
 
 pub use approval::{Approval, ApprovalScope, ApprovalState, Permission};
@@ -45,8 +46,8 @@ pub use function::{
 pub use grant::{Grant, GrantedObject, ObjectRef, OwnershipOffer, Privilege};
 pub use id::{
     AgentId, ApprovalId, ExecutionId, FileId, FunctionId, GrantId, IntegrationId, KeyId,
-    NetworkRuleId, OfferId, ParseIdError, PrincipalId, SandboxId, SecretId, ToolId, VolumeId,
-    WorkspaceId,
+    NetworkRuleId, OfferId, ParseIdError, PrincipalId, SandboxId, SecretId, SkillId, ToolId,
+    VolumeId, WorkspaceId,
 };
 pub use json_size::JsonSize;
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
@@ -66,4 +67,5 @@ pub use session::{Session, SessionStatus};
 pub use shared_cache::SharedCache;
 pub use tool::{Agent, ApprovalAction, RunAs, SpecificationFormat, Tool, ToolBinding};
 pub use turn_queue::TurnQueue;
+pub use uploaded_skill::UploadedSkill;
 pub use volume::{Volume, VolumeAccess, VolumeGrant};

@@ -78,7 +78,7 @@ async fn serve(config: ServeConfig) -> Result<ExitCode, CliError> {
     service.prepare_environment(telemetry::log_progress()).await?;
     let hosts = AllowedHosts::new(address, &config.public_hosts);
     let models = Models::new(config.models).map_err(|error| CliError::usage(error.to_string()))?;
-    let agents = Agents::new(Arc::clone(&service), models, config.skills);
+    let agents = Agents::new(Arc::clone(&service), models);
     let app = AppState::new(
         Arc::clone(&service),
         Arc::clone(&agents),

@@ -10,7 +10,6 @@ use engine::HostResources;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
-use std::path::PathBuf;
 use std::time::Duration;
 use types::{Limit, LimitsRequest, OperatorCaps};
 
@@ -47,7 +46,6 @@ pub(super) struct ServeConfig {
     pub(super) log: String,
     pub(super) otlp_endpoint: Option<String>,
     pub(super) models: ModelSettings,
-    pub(super) skills: Option<PathBuf>,
     /// Additional packages of the default environment that are not yet installed.
     pub(super) packages: Option<ExtraPackages>,
     pub(super) service: service::Config,
@@ -81,7 +79,6 @@ impl ServeConfig {
                 options.model_endpoint.unwrap_or_default(),
                 options.record,
             )?,
-            skills: options.skills,
             packages: options.packages,
             service,
             engine,
@@ -119,6 +116,7 @@ fn service_config(
     Ok(service::Config {
         secrets_key: secrets_key()?,
         audit_key: options.audit_key.take(),
+        skills: options.skills.take(),
         environment: options.environment.take().unwrap_or(defaults.environment.clone()),
         document_bytes_max: mib_to_bytes(options.document_mib, defaults.document_bytes_max),
         output_bytes_max: mib_to_bytes(options.output_budget_mib, output_budget),

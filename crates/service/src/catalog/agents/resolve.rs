@@ -1,7 +1,7 @@
 //! Resolves an agent for a run: the instructions of its model and the tools that it may call.
 
 use crate::catalog::agents::read_specification;
-use crate::catalog::specification::{CodeExecution, Orchestration};
+use crate::catalog::specification::{CodeExecution, CodeToolName, Orchestration};
 use crate::error::{RequestError, missing_privilege, not_found};
 use crate::identity::caller::Caller;
 use crate::service::Service;
@@ -13,6 +13,10 @@ pub struct ResolvedAgent {
     pub agent: Agent,
     pub orchestration: Orchestration,
     pub code_execution: CodeExecution,
+    /// The tools with which its model runs code, if it may run any.
+    pub code_tools: Vec<CodeToolName>,
+    /// Whether its code can read the conversation.
+    pub shows_conversation: bool,
     pub tools: Vec<OfferedTool>,
     /// Parts of the specification that are not available to the run, in sentences.
     pub warnings: Vec<String>,
@@ -60,6 +64,8 @@ impl Service {
             tools: offered.map(to_offered_tool).collect(),
             orchestration: specification.orchestration,
             code_execution: specification.code_execution,
+            code_tools: specification.code_tools,
+            shows_conversation: !specification.section.hides_conversation,
             agent,
             warnings,
         })
