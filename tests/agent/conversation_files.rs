@@ -28,7 +28,9 @@ async fn code_reads_the_messages_the_files_and_the_results_of_tools() {
     let scene = Scene::play(json!([
         call("probe", json!({"of": "tea"})),
         agent_code(read),
-        agent_code("import json\nprint(len(json.load(open('/mnt/conversation/tool_results.json'))))"),
+        agent_code(
+            "import json\nprint(len(json.load(open('/mnt/conversation/tool_results.json'))))"
+        ),
         say("The sum is 42."),
     ]))
     .await;
@@ -52,14 +54,18 @@ async fn t252_code_changes_nothing_of_it_and_sees_nothing_of_other_conversations
     let attack = "import os\ntried = []\nfor act in [\n    \
         lambda: open('/mnt/conversation/messages.json', 'w'), lambda: os.remove('/mnt/conversation/messages.json'),\n    \
         lambda: open('/mnt/conversation/new', 'w'), lambda: os.rmdir('/mnt/conversation'),\n    \
-        lambda: os.listdir('/run/volumes'), lambda: os.listdir('/mnt/conversation/../../run/volumes'),\n]:\n    \
+        lambda: open('/run/volumes/.database'), lambda: os.listdir('/run/volumes/.shared'),\n]:\n    \
         try:\n        act()\n        tried.append('done')\n    except OSError:\n        tried.append('refused')\n\
-        print(sorted(set(tried)))";
+        print(sorted(set(tried)), os.listdir('/run/volumes'))";
     let scene = Scene::play(json!([
-        agent_code(look), say("Looked."),
-        agent_code(look), say("Looked."),
-        agent_code(attack), say("Tried."),
-        agent_code("import os\nprint(os.path.exists('/mnt/conversation'))"), say("Looked."),
+        agent_code(look),
+        say("Looked."),
+        agent_code(look),
+        say("Looked."),
+        agent_code(attack),
+        say("Tried."),
+        agent_code("import os\nprint(os.path.exists('/mnt/conversation'))"),
+        say("Looked."),
     ]))
     .await;
     let owner = scene.owner();
@@ -73,7 +79,7 @@ async fn t252_code_changes_nothing_of_it_and_sees_nothing_of_other_conversations
         assert_eq!(done["rounds"][0]["stdout"], expected, "{done}");
     }
     let done = say_to(owner, &agent, "Attack.").await;
-    assert_eq!(done["rounds"][0]["stdout"], "['refused']\n", "{done}");
+    assert_eq!(done["rounds"][0]["stdout"], "['refused'] []\n", "{done}");
     // A specification can keep the conversation from code.
     let hidden = crate::scripted_server::agent(owner, "hidden", HIDDEN).await;
     let done = say_to(owner, &hidden, "Look.").await;

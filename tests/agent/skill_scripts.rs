@@ -2,11 +2,12 @@
 
 use crate::scripted_server::{RUNS_CODE, Scene, agent_code, call, chat, say, say_to};
 use crate::test_server::Api;
-use reqwest::multipart::{Form, Part};
 use reqwest::Method;
+use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 
-const TEA: &str = "---\nname: tea\ndescription: How tea is made here.\n---\n\nWarm the pot first.\n";
+const TEA: &str =
+    "---\nname: tea\ndescription: How tea is made here.\n---\n\nWarm the pot first.\n";
 /// Says where it runs, and tries what it must not do.
 const WHERE: &str = "import os, pathlib, sys\nimport beside\nname = 'of the script'\n\
     print(os.getcwd(), sys.argv, open('references/a.md').read(), beside.NUMBER, repr(sys.stdin.read()))\n\
@@ -82,9 +83,12 @@ async fn a_script_gets_what_it_declares_from_the_policy_of_the_session_or_does_n
         )
     };
     let scene = Scene::play(json!([
-        run(&[]), say("It ran."),
-        run(&[]), say("It did not."),
-        run(&[]), say("It did not."),
+        run(&[]),
+        say("It ran."),
+        run(&[]),
+        say("It did not."),
+        run(&[]),
+        say("It did not."),
     ]))
     .await;
     let owner = scene.owner();
@@ -94,13 +98,13 @@ async fn a_script_gets_what_it_declares_from_the_policy_of_the_session_or_does_n
     assert_eq!(done["rounds"][0]["stdout"], "ran\n", "{done}");
     for (script, reason) in [
         (header(">=99", ""), "the script needs Python >=99"),
-        (header(">=3.11", "\"six==1.16.0\""), "PackageInstallDenied"),
+        (header(">=3.11", "\"six==1.16.0\""), "packages cannot be installed in environment"),
     ] {
         let files = [("SKILL.md", TEA), ("scripts/where.py", &*script)];
         upload(owner, Method::PUT, &path, &files).await;
         say_to(owner, &agent, "Make tea.").await;
         let seen = scene.messages(scene.asked().len() - 1);
-        assert!(seen.contains(reason) || seen.contains("may not install"), "{reason}: {seen}");
+        assert!(seen.contains(reason), "{reason}: {seen}");
         assert!(!seen.contains("stdout:\nran"), "{seen}");
     }
 }
@@ -108,24 +112,22 @@ async fn a_script_gets_what_it_declares_from_the_policy_of_the_session_or_does_n
 // proves K-19
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_whose_skill_was_replaced_is_told_to_reset_its_session() {
-    let scene = Scene::play(json!([
-        run(&[]), say("It ran."),
-        run(&[]), say("It did not."),
-        run(&[]), say("It ran again."),
-    ]))
-    .await;
+    let scene =
+        Scene::play(json!([run(&[]), say("It ran."), run(&[]), say("It ran again.")])).await;
     let owner = scene.owner();
     let path = upload_tea(owner, "print('old')\n").await;
     let agent = scene.agent(with_tea()).await;
-    let first = chat(owner, &agent, json!({"message": "Go.", "key": "mine"})).await;
+    let message = json!({"message": "Go.", "key": "mine"});
+    let first = chat(owner, &agent, message.clone()).await;
     assert_eq!(first["rounds"][0]["stdout"], "old\n", "{first}");
     let files = [("SKILL.md", TEA), ("scripts/where.py", "print('new')\n")];
     upload(owner, Method::PUT, &path, &files).await;
-    let second = chat(owner, &agent, json!({"message": "Go.", "key": "mine"})).await;
-    let told = scene.messages(3);
-    assert!(told.contains("session.lost") && told.contains("reset the session"), "{second}: {told}");
+    let (status, problem) =
+        owner.call("POST", &format!("{agent}/run"), Some(message.clone())).await;
+    assert_eq!((status, &problem["code"]), (410, &json!("session.lost")), "{problem}");
+    assert!(problem["hint"].as_str().unwrap().contains("reset the session"), "{problem}");
     let session = format!("/v1/sessions/{}/reset", first["sandbox_id"].as_str().unwrap());
     owner.post(&session, json!({})).await;
-    let third = chat(owner, &agent, json!({"message": "Go.", "key": "mine"})).await;
-    assert_eq!(third["rounds"][0]["stdout"], "new\n", "{third}");
+    let second = chat(owner, &agent, message).await;
+    assert_eq!(second["rounds"][0]["stdout"], "new\n", "{second}");
 }

@@ -64,6 +64,7 @@ async fn t250_the_model_decides_on_files_and_code_and_fetches_only_what_the_user
         say("It says: here."),
         script("print('never')", &[&composed]),
         script("print('never')", &["report.csv"]),
+        say("I cannot read it."),
         script("print('never')", &[document]),
         say("I cannot read it."),
     ]);
@@ -78,9 +79,11 @@ async fn t250_the_model_decides_on_files_and_code_and_fetches_only_what_the_user
     assert_eq!(site.asked(), 1);
     let refused = say_to(owner, &agent, &format!("And {url} once more?")).await;
     assert_eq!(refused["rounds"], json!([]), "nothing ran: {refused}");
+    let refused = say_to(owner, &agent, "And the document?").await;
+    assert_eq!(refused["rounds"], json!([]), "nothing ran: {refused}");
     assert!(scene.messages(5).contains("is in no message of the user"), "{}", scene.messages(5));
     assert!(scene.messages(6).contains("nor a file of this conversation"), "{}", scene.messages(6));
-    assert!(scene.messages(7).contains("not found"), "{}", scene.messages(7));
+    assert!(scene.messages(8).contains("not found"), "{}", scene.messages(8));
     assert_eq!(site.asked(), 1);
 }
 
@@ -89,19 +92,33 @@ async fn t250_the_model_decides_on_files_and_code_and_fetches_only_what_the_user
 async fn the_dataviz_skill_is_followed_to_the_end() {
     let rows = "import json\njson.dump([{'month': 'Jan', 'total': 17}, {'month': 'Feb', 'total': 5}], open('/workspace/totals.json', 'w'))\nprint('written')";
     // As the text of the skill has it.
-    let arguments = ["--type", "bar", "--title", "Sales by month (EUR)", "--out",
-        "/workspace/chart.html", "/workspace/totals.json"];
+    let arguments = [
+        "--type",
+        "bar",
+        "--title",
+        "Sales by month (EUR)",
+        "--out",
+        "/workspace/chart.html",
+        "/workspace/totals.json",
+    ];
     let scene = Scene::play(json!([
         call("load_skill", json!({"name": "dataviz"})),
         script(rows, &[]),
-        call("run_skill_script", json!({"skill": "dataviz", "script": "scripts/chart.py",
-            "arguments": arguments})),
+        call(
+            "run_skill_script",
+            json!({"skill": "dataviz", "script": "scripts/chart.py",
+            "arguments": arguments})
+        ),
         say("The chart is ready."),
     ]))
     .await;
     let agent = scene.agent(with_skill("dataviz")).await;
     let done = say_to(scene.owner(), &agent, "Draw the sales of each month.").await;
-    assert_eq!((&done["answer"], &done["status"]), (&json!("The chart is ready."), &json!("succeeded")), "{done}");
+    assert_eq!(
+        (&done["answer"], &done["status"]),
+        (&json!("The chart is ready."), &json!("succeeded")),
+        "{done}"
+    );
     let skill = scene.messages(1);
     assert!(skill.contains(&json!(arguments).to_string().replace("\",\"", "\", \"")), "{skill}");
     assert_eq!(
@@ -124,7 +141,11 @@ async fn a_skill_is_loaded_when_the_specification_or_the_skill_says_so() {
     let drawn = "Never draw a number that no code has produced";
     for (name, skills, texts) in [
         ("default", "[code-interpreter, dataviz]", [true, false]),
-        ("swapped", "[{name: code-interpreter, load: on_demand}, {name: dataviz, load: always}]", [false, true]),
+        (
+            "swapped",
+            "[{name: code-interpreter, load: on_demand}, {name: dataviz, load: always}]",
+            [false, true],
+        ),
         ("neither", "[{name: code-interpreter, load: on_demand}, dataviz]", [false, false]),
     ] {
         let specification = format!("{RUNS_CODE}skills: {skills}\n");

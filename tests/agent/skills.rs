@@ -211,8 +211,7 @@ async fn a_file_of_a_skill_is_named_when_it_is_loaded_and_read_when_it_is_asked_
     let agent = scene.agent("skills: [tax]\n").await;
     let done = say_to(scene.owner(), &agent, "How much has tea?").await;
     assert_eq!(done["answer"], "It is 7 percent.", "{done}");
-    let files =
-        "references/long.md, references/tariffs.md";
+    let files = "references/long.md, references/tariffs.md";
     assert!(scene.messages(1).contains(files), "{}", scene.messages(1));
     assert!(!scene.messages(1).contains("Tea has 7 percent."));
     assert!(scene.messages(2).contains("Tea has 7 percent."), "{}", scene.messages(2));

@@ -8,7 +8,8 @@ use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use std::process::Command;
 
-const TEA: &str = "---\nname: tea\ndescription: How tea is made here.\n---\n\nWarm the pot first.\n";
+const TEA: &str =
+    "---\nname: tea\ndescription: How tea is made here.\n---\n\nWarm the pot first.\n";
 
 /// A gigabyte that takes a megabyte in the archive.
 const GIGABYTE_OF_ZEROS: &str = "add('SKILL.md', TEA)\nwith z.open('zeros', 'w') as zeros:\n    \
@@ -64,8 +65,14 @@ fn form(files: &[(&str, &str)]) -> Form {
 async fn a_skill_is_uploaded_as_an_archive_or_a_form_shown_replaced_and_deleted() {
     let world = World::start().await;
     let owner = &world.owner;
-    let (status, tea) = add(owner, archive("add('tea/SKILL.md', TEA)\nadd('tea/scripts/brew.py', 'print(1)')")).await;
-    assert_eq!((status, &tea["name"], &tea["file_count"]), (201, &json!("tea"), &json!(2)), "{tea}");
+    let (status, tea) =
+        add(owner, archive("add('tea/SKILL.md', TEA)\nadd('tea/scripts/brew.py', 'print(1)')"))
+            .await;
+    assert_eq!(
+        (status, &tea["name"], &tea["file_count"]),
+        (201, &json!("tea"), &json!(2)),
+        "{tea}"
+    );
     let path = format!("/v1/skills/{}", id(&tea));
     let shown = owner.get(&path).await;
     assert_eq!(shown["instructions"], "Warm the pot first.");
@@ -77,15 +84,21 @@ async fn a_skill_is_uploaded_as_an_archive_or_a_form_shown_replaced_and_deleted(
         assert_eq!(read.unwrap().status(), 404, "{missing}");
     }
 
-    let again = answer(send_archive(owner, Method::POST, "/v1/skills", archive("add('SKILL.md', TEA)")).await).await;
+    let again = answer(
+        send_archive(owner, Method::POST, "/v1/skills", archive("add('SKILL.md', TEA)")).await,
+    )
+    .await;
     assert_eq!((again.0, &again.1["code"]), (409, &json!("name.taken")), "{}", again.1);
-    let replaced = answer(send_archive(owner, Method::PUT, &path, archive("add('SKILL.md', TEA)")).await).await;
+    let replaced =
+        answer(send_archive(owner, Method::PUT, &path, archive("add('SKILL.md', TEA)")).await)
+            .await;
     assert_eq!((replaced.0, &replaced.1["file_count"]), (200, &json!(1)), "{}", replaced.1);
     assert_ne!(replaced.1["sha256"], tea["sha256"]);
     let coffee = archive("add('SKILL.md', TEA.replace('name: tea', 'name: coffee'))");
     assert_eq!(answer(send_archive(owner, Method::PUT, &path, coffee).await).await.0, 400);
 
-    let files = form(&[("SKILL.md", &TEA.replace("name: tea", "name: mate")), ("references/a.md", "a")]);
+    let files =
+        form(&[("SKILL.md", &TEA.replace("name: tea", "name: mate")), ("references/a.md", "a")]);
     let sent = owner.request(Method::POST, "/v1/skills").multipart(files).send().await.unwrap();
     assert_eq!(sent.status(), 201, "{}", sent.text().await.unwrap());
     assert_eq!(names(owner).await, ["mate", "tea"]);
@@ -93,7 +106,8 @@ async fn a_skill_is_uploaded_as_an_archive_or_a_form_shown_replaced_and_deleted(
     assert_eq!(names(owner).await, ["mate"]);
     assert_eq!(owner.refused("GET", &path, None).await, (404, "object.not_found".into()));
     let built_in = TEA.replace("name: tea", "name: dataviz");
-    let sent = owner.request(Method::POST, "/v1/skills").multipart(form(&[("SKILL.md", &built_in)]));
+    let sent =
+        owner.request(Method::POST, "/v1/skills").multipart(form(&[("SKILL.md", &built_in)]));
     assert_eq!(answer(sent.send().await.unwrap()).await.1["code"], "name.taken");
 }
 
@@ -102,7 +116,8 @@ async fn a_skill_is_uploaded_as_an_archive_or_a_form_shown_replaced_and_deleted(
 async fn t245_an_archive_that_is_no_skill_is_refused_with_its_reason_and_leaves_nothing() {
     let world = World::start().await;
     let owner = &world.owner;
-    let staged = || std::fs::read_dir(world.data.path().join("db/staging")).map_or(0, Iterator::count);
+    let staged =
+        || std::fs::read_dir(world.data.path().join("db/staging")).map_or(0, Iterator::count);
     let cases = [
         ("add('SKILL.md', TEA)\nadd('passwd', '/etc/passwd', stat.S_IFLNK | 0o777)", "is a link"),
         ("add('SKILL.md', TEA)\nadd('/etc/cron.d/x')", "must be relative"),
@@ -136,7 +151,7 @@ async fn t245_an_archive_that_is_no_skill_is_refused_with_its_reason_and_leaves_
     let sent = owner.request(Method::POST, "/v1/skills").multipart(form(&[("../SKILL.md", TEA)]));
     assert_eq!(sent.send().await.unwrap().status(), 400);
     // The twins.
-    let harmless = "add('SKILL.md', TEA)\nadd('.DS_Store')\nadd('__MACOSX/x')\nadd('d/')\n\
+    let harmless = "add('SKILL.md', TEA)\nadd('.DS_Store')\nadd('__MACOSX/x')\nadd('d/', '', stat.S_IFDIR | 0o755)\n\
                     add('zeros', bytes(1 << 20))\nfor n in range(900): add(f'd/Zürich ☃ {n}')";
     let (status, tea) = add(owner, archive(harmless)).await;
     assert_eq!((status, &tea["file_count"]), (201, &json!(902)), "{tea}");
@@ -156,7 +171,8 @@ async fn t247_a_skill_is_seen_changed_and_deleted_with_grants_alone() {
     assert_eq!(ann.refused("GET", &path, None).await.0, 404);
     let me = ann.get("/v1/principals/me").await["id"].clone();
     let object = json!({"kind": "skill", "id": skill});
-    let grant = |privilege: &str| json!({"principal": me, "privilege": privilege, "object": object});
+    let grant =
+        |privilege: &str| json!({"principal": me, "privilege": privilege, "object": object});
     owner.post("/v1/grants", grant("USAGE")).await;
     assert_eq!(names(&ann).await, ["tea"]);
     assert_eq!(ann.get(&path).await["instructions"], "Warm the pot first.");

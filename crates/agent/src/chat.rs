@@ -13,8 +13,8 @@ use crate::toolbox::{Toolbox, check_choice, offered_code_tools};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use service::{
-    Caller, CodeToolName, ExecutionHandle, NewRun, OpenedSession, PreviousRun, RequestError, ResolvedAgent,
-    RunHandle, SessionRequest, SubmitOptions,
+    Caller, CodeToolName, ExecutionHandle, NewRun, OpenedSession, PreviousRun, RequestError,
+    ResolvedAgent, RunHandle, SessionRequest, SubmitOptions,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -355,7 +355,8 @@ fn code_prompt(work: &ResolvedAgent, skills: &Skills) -> String {
         true => prompts::fill(prompts::AGENT_CODE, "tool", tool.name()),
         false => prompts::AGENT_SCRIPT.trim_end().to_owned(),
     };
-    let mut sentences: Vec<String> = offered_code_tools(work, skills).into_iter().map(about).collect();
+    let mut sentences: Vec<String> =
+        offered_code_tools(work, skills).into_iter().map(about).collect();
     sentences.push(prompts::AGENT_FILES.trim_end().to_owned());
     if work.shows_conversation {
         sentences.push(prompts::CONVERSATION.trim_end().to_owned());

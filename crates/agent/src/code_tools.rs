@@ -10,7 +10,7 @@ use crate::observation::truncate_middle;
 use crate::runs::RunOutcome;
 use serde_json::{Value, json};
 use service::{Caller, CodeToolName, FileInput, RequestError, Service};
-use types::{FileId, FileKind, OutputFile, SandboxId};
+use types::{FileId, FileKind, OutputFile, Round, SandboxId};
 
 /// As many as in a request of a client.
 const FILES_MAX: usize = 100;
@@ -122,13 +122,13 @@ pub(crate) async fn script_inputs(
     caller: &Caller,
     session: SandboxId,
     files: Vec<String>,
-    told: &[&str],
+    sources: &[&str],
 ) -> Result<Vec<FileInput>, String> {
     let mut inputs = Vec::new();
     let mut known = None;
     for file in files {
         if file.starts_with("https://") || file.starts_with("http://") {
-            inputs.push(url_input(file, told)?);
+            inputs.push(url_input(file, sources)?);
         } else if let Ok(id) = file.parse() {
             service.document(caller, id).map_err(|error| error.error.message.clone())?;
             inputs.push(FileInput { document_id: Some(id), ..FileInput::default() });
@@ -144,12 +144,12 @@ pub(crate) async fn script_inputs(
 
 /// A URL that a model composes could carry away what the model knows, so that only a URL counts which
 /// the model was told.
-fn url_input(url: String, told: &[&str]) -> Result<FileInput, String> {
+fn url_input(url: String, sources: &[&str]) -> Result<FileInput, String> {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     if path.to_ascii_lowercase().ends_with(".pdf") {
         return Err(format!("{url:?}: PDF is not supported; CSV and Excel files are."));
     }
-    if !told.iter().any(|text| mentions(text, &url)) {
+    if !sources.iter().any(|text| mentions(text, &url)) {
         return Err(format!(
             "{url:?} is in no message of the user, so it is not fetched. Give a URL as the user \
              wrote it."
@@ -190,7 +190,7 @@ fn check_known(file: &str, known: &[String]) -> Result<(), String> {
 }
 
 /// The texts that the model was told, from which it may take URLs.
-pub(crate) fn told_texts<'a>(system: &'a str, messages: &'a [Message]) -> Vec<&'a str> {
+pub(crate) fn url_sources<'a>(system: &'a str, messages: &'a [Message]) -> Vec<&'a str> {
     let of_user = messages.iter().filter_map(|message| match message {
         Message::User { text } => Some(text.as_str()),
         Message::Model { .. } | Message::Tools { .. } => None,
@@ -208,8 +208,8 @@ pub(crate) fn task_result(
     outcome: &RunOutcome,
 ) -> Value {
     let sandbox_id = interpreter.session.sandbox_id;
-    let rounds = interpreter.rounds.get(first_round..).unwrap_or_default();
-    let logs = render_logs(sandbox_id, true, &interpreter.plan, rounds, max_rounds);
+    let rounds = numbered(interpreter.rounds.get(first_round..).unwrap_or_default());
+    let logs = render_logs(sandbox_id, true, &interpreter.plan, &rounds, max_rounds);
     let mut artifacts = Artifacts::default();
     let files = interpreter.files_out.get(first_file..).unwrap_or_default();
     artifacts.add(files, Some(sandbox_id));
@@ -229,6 +229,11 @@ pub(crate) fn task_result(
     })
 }
 
+/// The rounds of a request, counted from one. The run counts them together with its other rounds.
+fn numbered(rounds: &[Round]) -> Vec<Round> {
+    (1..).zip(rounds).map(|(number, round)| Round { number, ..round.clone() }).collect()
+}
+
 /// Of the result of a request, only the answer counts as computed: its logs repeat the code that a
 /// model wrote.
 pub(crate) fn grounding_text(name: &str, text: &str) -> Option<String> {
@@ -242,18 +247,20 @@ pub(crate) fn definition(tool: CodeToolName) -> ToolDefinition {
     match tool {
         CodeToolName::CodeExecution | CodeToolName::CodeInterpreter => ToolDefinition {
             name: tool.name().to_owned(),
-            description: "Run Python in the session of this conversation: `code`, or a `request` in \
+            description:
+                "Run Python in the session of this conversation: `code`, or a `request` in \
                           natural language that is planned and written for you."
-                .to_owned(),
+                    .to_owned(),
             input_schema: code_execution_schema(),
         },
         CodeToolName::ExecutePython => ToolDefinition {
             name: tool.name().to_owned(),
-            description: "Run a complete Python script in the session of this conversation and get \
+            description:
+                "Run a complete Python script in the session of this conversation and get \
                           its result back. Print the result, or let it be the value of the last \
                           line. Name files in `files` and open them by their names; never paste \
                           their content into the code."
-                .to_owned(),
+                    .to_owned(),
             input_schema: execute_python_schema(),
         },
     }
@@ -336,15 +343,15 @@ mod tests {
 
     #[test]
     fn t250_a_url_counts_only_as_the_user_wrote_it() {
-        let told = ["Read https://a.example/sales.csv, please."];
-        assert!(url_input("https://a.example/sales.csv".into(), &told).is_ok());
+        let sources = ["Read https://a.example/sales.csv, please."];
+        assert!(url_input("https://a.example/sales.csv".into(), &sources).is_ok());
         for composed in [
             "https://a.example/sales.csv?secret=1",
             "https://a.example/sales",
             "https://b.example/sales.csv",
             "https://a.example/",
         ] {
-            assert!(url_input(composed.into(), &told).is_err(), "{composed}");
+            assert!(url_input(composed.into(), &sources).is_err(), "{composed}");
         }
         let refused = url_input("https://a.example/a.PDF?x".into(), &["https://a.example/a.PDF?x"]);
         assert!(refused.unwrap_err().contains("PDF is not supported"));

@@ -107,11 +107,8 @@ mod tests {
 
     #[test]
     fn the_files_have_what_was_said_and_what_calls_returned() {
-        let call = ToolCall {
-            id: "1".into(),
-            name: "probe".into(),
-            arguments: json!({"of": "tea"}),
-        };
+        let call =
+            ToolCall { id: "1".into(), name: "probe".into(), arguments: json!({"of": "tea"}) };
         let result = |id: &str| ToolResult {
             call_id: id.into(),
             name: "probe".into(),

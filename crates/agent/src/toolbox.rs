@@ -16,14 +16,14 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use service::{
-    Caller, CodeToolName, FileInput, OfferedTool, RequestError, ResolvedAgent, RunHandle, RunRequest, RunTarget,
-    Service, Submitted, ToolChoice,
+    Caller, CodeToolName, FileInput, OfferedTool, RequestError, ResolvedAgent, RunHandle,
+    RunRequest, RunTarget, Service, Submitted, ToolChoice,
 };
 use std::sync::Arc;
 use std::time::Instant;
 use types::{
-    AgentId, Error, ErrorCode, Event, Execution, ExecutionId, FileId, LimitsRequest, TOOL_UNISOLATED,
-    ToolUse,
+    AgentId, Error, ErrorCode, Event, Execution, ExecutionId, FileId, LimitsRequest,
+    TOOL_UNISOLATED, ToolUse,
 };
 
 /// The tool of a code run: runs the code of one step.
@@ -336,9 +336,8 @@ impl Toolbox {
         let session = self.interpreter.as_ref().map(|it| it.session.sandbox_id);
         let session = session.ok_or("No code can be run here.")?;
         let script = self.skills.script(&call.arguments)?;
-        let failed = |error: RequestError| {
-            ExecutionObservation::from_error(&error.error).text_for_code()
-        };
+        let failed =
+            |error: RequestError| ExecutionObservation::from_error(&error.error).text_for_code();
         service.check_skill_in_session(caller, session, &script.skill).map_err(failed)?;
         service.check_skill_author(caller, session, script.author).await.map_err(failed)?;
         let needs = service.unmet_requirements(caller, session, &script.source).await;
@@ -374,7 +373,8 @@ impl Toolbox {
                 }
             }
             Ok(CodeCall::Request(task)) => {
-                let result = self.run_code_task(agent_loop, caller_messages, &call.id, task).await?;
+                let result =
+                    self.run_code_task(agent_loop, caller_messages, &call.id, task).await?;
                 return Ok(CallOutcome::Done(record_tool_call(
                     agent_loop,
                     since,
@@ -405,9 +405,9 @@ impl Toolbox {
     ) -> Result<Vec<FileInput>, String> {
         let Some(interpreter) = &self.interpreter else { return Ok(Vec::new()) };
         let (service, caller) = (agent_loop.service, &agent_loop.caller);
-        let told = code_tools::told_texts(&self.system, messages);
+        let sources = code_tools::url_sources(&self.system, messages);
         let session = interpreter.session.sandbox_id;
-        code_tools::script_inputs(service, caller, session, files, &told).await
+        code_tools::script_inputs(service, caller, session, files, &sources).await
     }
 
     async fn run_code_round(

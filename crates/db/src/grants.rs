@@ -5,8 +5,7 @@ use crate::{DatabaseError, ObjectFilter, PageRequest, Reader, RowPage, Tx};
 use rusqlite::Row;
 use types::{
     AgentId, FunctionId, Grant, GrantId, IntegrationId, NetworkRuleId, ObjectRef, OfferId,
-    OwnershipOffer, PrincipalId, SecretId, SkillId, ToolId, VolumeId,
-    WorkspaceId,
+    OwnershipOffer, PrincipalId, SecretId, SkillId, ToolId, VolumeId, WorkspaceId,
 };
 use uuid::Uuid;
 

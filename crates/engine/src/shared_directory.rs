@@ -70,8 +70,7 @@ impl SharedDirectory {
             check_name(name).map_err(io::Error::other)?;
             self.write_file(name, content)?;
         }
-        let kept: BTreeSet<&str> =
-            files.keys().filter_map(|name| name.split('/').next()).collect();
+        let kept: BTreeSet<&str> = files.keys().filter_map(|name| name.split('/').next()).collect();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             if entry.file_name().to_str().is_none_or(|name| !kept.contains(name)) {

@@ -71,6 +71,7 @@ pub use identity::workspaces::{NewWorkspace, WorkspaceRequest};
 pub use network::{IntegrationChange, IntegrationRequest, NetworkQuery, NetworkRuleRequest};
 pub use page::Page;
 pub use readiness::{CheckResult, Readiness, ReadinessStatus};
+pub use runs::SKILLS_ROOT;
 pub use runs::approvals::{ApprovalDecision, ApprovalJson, ApprovalQuery, DecisionRequest};
 pub use runs::call_target::EXECUTE_PYTHON;
 pub use runs::code_permission::{PermissionChange, ToolPermission};
@@ -84,7 +85,6 @@ pub use runs::model_runs::{NewRun, PreviousRun, RunEnd, RunHandle};
 pub use runs::run_request::{
     CallRequest, EntryKind, ExecuteRequest, RunRequest, RunTarget, SubmittedCode, TestRequest,
 };
-pub use runs::SKILLS_ROOT;
 pub use runs::sessions::{
     OpenedSession, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,
 };

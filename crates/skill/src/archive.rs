@@ -345,7 +345,12 @@ mod tests {
         assert!(matches!(read(&renamed), Err(ArchiveError::Damaged(_))));
         let content = with(&archive, b"print(1)", b"print(2)");
         assert!(matches!(read(&content), Err(ArchiveError::Damaged(_))));
-        for bytes in [&b""[..], b"PK", &archive[..archive.len() - 1], b"no archive, but long enough to be one"] {
+        for bytes in [
+            &b""[..],
+            b"PK",
+            &archive[..archive.len() - 1],
+            b"no archive, but long enough to be one",
+        ] {
             assert!(matches!(read(bytes), Err(ArchiveError::NotZip)));
         }
     }

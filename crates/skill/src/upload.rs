@@ -204,8 +204,20 @@ mod tests {
     #[test]
     fn t246_a_name_stays_in_the_skill_and_reads_as_it_is_written() {
         for name in [
-            "/etc/passwd", "../a", "a/../../b", "a//b", "./a", "a\\b", "a\nb", "a\0b", "",
-            "invoice\u{202e}fdp.py", "a\u{200b}b", "a\u{2066}b", "\u{feff}a", "a/b/c/d/e/f/g/h/i",
+            "/etc/passwd",
+            "../a",
+            "a/../../b",
+            "a//b",
+            "./a",
+            "a\\b",
+            "a\nb",
+            "a\0b",
+            "",
+            "invoice\u{202e}fdp.py",
+            "a\u{200b}b",
+            "a\u{2066}b",
+            "\u{feff}a",
+            "a/b/c/d/e/f/g/h/i",
         ] {
             let error = uploaded(&[("SKILL.md", TEA), (name, "")]).unwrap_err();
             assert!(matches!(error, UploadError::Name { .. }), "{name:?}: {error}");
@@ -240,9 +252,7 @@ mod tests {
         assert!(with(size - TEA.len()).is_ok());
         let many = |count: usize| {
             let files = (0..count).map(|number| (format!("f{number}"), Vec::new()));
-            SkillFiles::from_files(
-                files.chain([("SKILL.md".to_owned(), TEA.into())]).collect(),
-            )
+            SkillFiles::from_files(files.chain([("SKILL.md".to_owned(), TEA.into())]).collect())
         };
         assert!(matches!(many(FILES_MAX), Err(UploadError::TooManyFiles(_))));
         assert!(many(FILES_MAX - 1).is_ok());

@@ -163,7 +163,8 @@ impl Service {
         let name = skill.summary.name.clone();
         let (read, label) = (Arc::clone(skill), name.clone());
         let contents = run_blocking(move || {
-            let contents = read.contents().map_err(|error| unreadable(&label, &error.to_string()))?;
+            let contents =
+                read.contents().map_err(|error| unreadable(&label, &error.to_string()))?;
             Ok::<_, RequestError>((files_digest(&contents.files), contents.files))
         });
         let (digest, files) = contents.await??;
@@ -309,7 +310,8 @@ pub(crate) fn files_digest(files: &BTreeMap<String, Vec<u8>>) -> String {
 }
 
 fn unreadable(name: &str, reason: &str) -> RequestError {
-    Error::new(ErrorCode::ToolUnavailable, format!("skill {name:?} cannot be read: {reason}")).into()
+    Error::new(ErrorCode::ToolUnavailable, format!("skill {name:?} cannot be read: {reason}"))
+        .into()
 }
 
 pub(crate) fn skill_not_found(name: &str) -> RequestError {

@@ -5,7 +5,9 @@
 
 use crate::catalog::agent_skills::{files_digest, read_stored};
 use crate::data::staging::{StagedFile, file_write_error};
-use crate::error::{ErrorDetail, RequestError, in_use, invalid_field, missing_privilege, not_found};
+use crate::error::{
+    ErrorDetail, RequestError, in_use, invalid_field, missing_privilege, not_found,
+};
 use crate::identity::caller::Caller;
 use crate::identity::ownership::ObjectQuery;
 use crate::page::{Page, page_request};
@@ -121,7 +123,8 @@ impl Service {
         let before = self.usable_skill(caller, id, Privilege::Modify)?;
         let (name, description, files) = self.read_upload(caller, upload).await?;
         if name != before.name {
-            let message = format!("the skill is named {:?}; upload {name:?} as a new one", before.name);
+            let message =
+                format!("the skill is named {:?}; upload {name:?} as a new one", before.name);
             return Err(invalid_field("/name", message));
         }
         let (author, updated_at) = (caller.id(), Utc::now());
@@ -163,9 +166,10 @@ impl Service {
     ) -> Result<(String, String, SkillFiles), RequestError> {
         let read = move || {
             let files = upload.read()?;
-            let skill = files.clone().into_skill().map_err(|error| {
-                upload_error(&UploadError::Invalid(vec![error]))
-            })?;
+            let skill = files
+                .clone()
+                .into_skill()
+                .map_err(|error| upload_error(&UploadError::Invalid(vec![error])))?;
             Ok((skill.summary.name, skill.summary.description, files))
         };
         self.check_slots.run_check(caller.workspace, read).await?
@@ -340,7 +344,9 @@ fn quota_error(
     let message = if replaced.is_none() && count >= SKILLS_MAX {
         format!("limit of {SKILLS_MAX} skills in this workspace reached")
     } else if total > WORKSPACE_BYTES_MAX {
-        format!("the skills of this workspace would have {total} bytes; the limit is {WORKSPACE_BYTES_MAX}")
+        format!(
+            "the skills of this workspace would have {total} bytes; the limit is {WORKSPACE_BYTES_MAX}"
+        )
     } else {
         return Ok(None);
     };

@@ -10,8 +10,8 @@ mod embedded_tool;
 mod orchestration;
 
 pub(crate) use code_execution::CodeExecutionSection;
-pub(crate) use embedded_tool::EmbeddedTool;
 pub use code_tools::CodeToolName;
+pub(crate) use embedded_tool::EmbeddedTool;
 pub use orchestration::{
     Orchestration, ROUNDS_MAX, SECONDS_MAX, SkillLoad, SkillReference, ToolChoice,
 };
@@ -532,7 +532,8 @@ mod tests {
     #[test]
     fn the_tools_of_the_model_that_run_code_are_those_that_are_named() {
         let named = |names: &[&str]| {
-            let entry = |name: &&str| format!("{{tool_spec: {{type: code_execution, name: {name}}}}}");
+            let entry =
+                |name: &&str| format!("{{tool_spec: {{type: code_execution, name: {name}}}}}");
             let entries: Vec<String> = names.iter().map(entry).collect();
             format!("tools: [{}]\ntool_resources: {{code_execution: {{}}}}", entries.join(", "))
         };
@@ -544,7 +545,8 @@ mod tests {
         ] {
             let specification = parse_specification(&named(names)).unwrap();
             assert!(specification.code_execution.enabled, "{names:?}");
-            let tools: Vec<&str> = specification.code_tools.iter().map(|tool| tool.name()).collect();
+            let tools: Vec<&str> =
+                specification.code_tools.iter().map(|tool| tool.name()).collect();
             assert_eq!(tools, names);
         }
         let (path, message) = refusal(&named(&["code_execution", "code_interpreter"]));

@@ -29,7 +29,8 @@ pub(super) struct Args {
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     let files = read_files(&args.skill)?;
-    let invalid = |reason: String| CliError::rejected(format!("{}: {reason}", args.skill.display()));
+    let invalid =
+        |reason: String| CliError::rejected(format!("{}: {reason}", args.skill.display()));
     let archive = files.to_archive();
     let name = files.into_skill().map_err(|error| invalid(error.to_string()))?.summary.name;
     args.remote.run(async |remote| {

@@ -23,8 +23,12 @@ pub(super) struct Args {
 const COLUMNS: [display::Column; 3] =
     [("name", "/name"), ("where", "/location"), ("description", "/description")];
 
-const UPLOADED_COLUMNS: &[display::Column] =
-    &[("id", "/id"), ("name", "/name"), ("description", "/description"), ("changed", "/updated_at")];
+const UPLOADED_COLUMNS: &[display::Column] = &[
+    ("id", "/id"),
+    ("name", "/name"),
+    ("description", "/description"),
+    ("changed", "/updated_at"),
+];
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     if args.remote.is_named() {
