@@ -111,7 +111,10 @@ async fn a_choice_among_several_tools_offers_only_these_at_first() {
     let asked = scene.asked();
     assert_eq!(asked[0]["tool_choice"], "required");
     assert_eq!(offered(&asked[0]), ["code_execution", "load_skill"]);
-    assert_eq!(offered(&asked[1]), ["code_execution", "load_skill", "run_skill_script"]);
+    assert_eq!(
+        offered(&asked[1]),
+        ["code_execution", "execute_python", "load_skill", "run_skill_script"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,9 @@ mod harness;
 mod model;
 #[path = "../server/test_server.rs"]
 mod test_server;
+#[path = "../server/web_server.rs"]
+#[expect(dead_code, reason = "the server's own tests need more of it")]
+mod web_server;
 
 mod agents;
 mod ask_first;
@@ -17,8 +20,10 @@ mod budgets;
 mod capabilities;
 mod choices;
 mod code;
+mod code_tools;
 mod command;
 mod confirmations;
+mod conversation_files;
 mod crashes;
 mod examples;
 mod files;
@@ -35,6 +40,8 @@ mod rules;
 mod run_lifecycle;
 mod scripted_server;
 mod sessions;
+mod skill_scripts;
+mod skill_use;
 mod skills;
 mod stopped;
 mod tools;

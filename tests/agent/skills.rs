@@ -21,7 +21,7 @@ async fn monthly_totals_are_computed_and_drawn_by_the_script_of_a_skill() {
         call("load_skill", json!({"name": "dataviz"})),
         agent_code(totals),
         call("run_skill_script", json!({"skill": "dataviz", "script": "scripts/chart.py",
-            "arguments": ["--type", "bar", "--title", "Sales by month", "--out", "chart.html", "totals.json"]})),
+            "arguments": ["--type", "bar", "--title", "Sales by month", "--out", "/workspace/chart.html", "/workspace/totals.json"]})),
         agent_code("import sys\nprint(totals, sys.argv[0].count('chart'))"),
         say("January has 17 and February 5."),
     ]))
@@ -29,7 +29,10 @@ async fn monthly_totals_are_computed_and_drawn_by_the_script_of_a_skill() {
     let agent = scene.agent(with_dataviz()).await;
     let done = say_to(scene.owner(), &agent, "Draw the totals of each month.").await;
     assert_eq!(done["answer"], "January has 17 and February 5.", "{done}");
-    assert_eq!(offered(&scene.asked()[0]), ["code_execution", "load_skill", "run_skill_script"]);
+    assert_eq!(
+        offered(&scene.asked()[0]),
+        ["code_execution", "execute_python", "load_skill", "run_skill_script"]
+    );
     let first = scene.messages(0);
     assert!(
         first.contains("- dataviz: Turns computed numbers") && !first.contains(BODY),
@@ -137,10 +140,9 @@ async fn a_skill_with_scripts_needs_code() {
         problem["detail"],
         "the skill \"dataviz\" has scripts, and to use it you must enable the code execution tool"
     );
-    let unknown =
-        crate::scripted_server::agent(scene.owner(), "unknown", "skills: [juggling]\n").await;
-    let (status, problem) = scene.owner().call("POST", &format!("{unknown}/run"), hi).await;
-    assert_eq!((status, &problem["code"]), (404, &json!("object.not_found")), "{problem}");
+    let unknown = json!({"name": "unknown", "specification": "skills: [juggling]\n"});
+    let (status, problem) = scene.owner().call("POST", "/v1/agents", Some(unknown)).await;
+    assert_eq!((status, &problem["code"]), (400, &json!("args.invalid")), "{problem}");
     assert!(problem["detail"].as_str().unwrap().contains("juggling"), "{problem}");
     assert_eq!(scene.asked().len(), 0);
     // One without scripts needs none.
@@ -170,17 +172,9 @@ async fn a_skill_of_the_operator_is_found_in_its_folder_and_nowhere_else() {
             && scene.messages(1).contains("Warm the pot first.")
     );
     for name in ["../tea", "/etc", "."] {
-        let agent = crate::scripted_server::agent(
-            scene.owner(),
-            &format!("bad {}", name.len()),
-            json!({"skills": [name]}),
-        )
-        .await;
-        let error = scene
-            .owner()
-            .refused("POST", &format!("{agent}/run"), Some(json!({"message": "Hi"})))
-            .await;
-        assert_eq!(error, (404, "object.not_found".into()), "{name}");
+        let bad = json!({"name": "bad", "specification": {"skills": [name]}});
+        let error = scene.owner().refused("POST", "/v1/agents", Some(bad)).await;
+        assert_eq!(error, (400, "args.invalid".into()), "{name}");
     }
 }
 
@@ -197,7 +191,7 @@ async fn the_tool_and_its_skill_are_added_and_removed_one_without_the_other() {
         say("I have no tool for that.")
     ]))
     .await;
-    let named = "- code-interpreter:";
+    let named = "# Code interpreter";
     let alone = scene.agent(RUNS_CODE).await;
     let done = say_to(scene.owner(), &alone, "Compute it.").await;
     assert_eq!(done["answer"], "It is 42.", "{done}");
@@ -209,7 +203,7 @@ async fn the_tool_and_its_skill_are_added_and_removed_one_without_the_other() {
     let done = say_to(scene.owner(), &both, "Compute it.").await;
     assert_eq!(done["answer"], "It is 42.", "{done}");
     assert!(scene.messages(2).contains(named), "{}", scene.messages(2));
-    assert_eq!(offered(&scene.asked()[2])[..2], ["code_execution", "load_skill"]);
+    assert_eq!(offered(&scene.asked()[2]), ["code_execution", "execute_python"]);
 
     let unskilled = crate::scripted_server::agent(
         scene.owner(),
@@ -220,7 +214,7 @@ async fn the_tool_and_its_skill_are_added_and_removed_one_without_the_other() {
     let done = say_to(scene.owner(), &unskilled, "Compute it.").await;
     assert_eq!(done["answer"], "I have no tool for that.", "{done}");
     assert!(scene.messages(4).contains(named), "{}", scene.messages(4));
-    assert_eq!(offered(&scene.asked()[4]), ["load_skill"]);
+    assert_eq!(offered(&scene.asked()[4]), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -249,8 +243,7 @@ async fn a_file_of_a_skill_is_named_when_it_is_loaded_and_read_when_it_is_asked_
     let agent = scene.agent("skills: [tax]\n").await;
     let done = say_to(scene.owner(), &agent, "How much has tea?").await;
     assert_eq!(done["answer"], "It is 7 percent.", "{done}");
-    let files =
-        "Files for `path` of load_skill: logo.bin, references/long.md, references/tariffs.md";
+    let files = "references/long.md, references/tariffs.md";
     assert!(scene.messages(1).contains(files), "{}", scene.messages(1));
     assert!(!scene.messages(1).contains("Tea has 7 percent."));
     assert!(scene.messages(2).contains("Tea has 7 percent."), "{}", scene.messages(2));

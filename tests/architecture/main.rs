@@ -40,6 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "mcp-client",
             "policy",
             "redact",
+            "skill",
             "statements",
             "types",
             "vault",

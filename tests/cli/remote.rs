@@ -656,3 +656,33 @@ async fn capabilities_are_listed_added_and_removed_on_the_command_line() {
     assert_eq!(answer(owner, &on(&["ls", "helper", "--json"])).await, json!([]));
     assert_eq!(owner.get("/v1/tools").await["items"][0]["name"], "media_probe", "it is kept");
 }
+
+// proves P-074
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skill_is_added_listed_replaced_and_removed_on_the_command_line() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    let directory = tempfile::tempdir().unwrap();
+    let skill = directory.path().join("tea");
+    std::fs::create_dir(&skill).unwrap();
+    let text = "---\nname: tea\ndescription: How tea is made here.\n---\n\nWarm the pot.\n";
+    std::fs::write(skill.join("SKILL.md"), text).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", skill.join("link")).unwrap();
+    let path = skill.to_str().unwrap();
+    let added = answer(owner, &["skill", "add", "--json", path]).await;
+    assert_eq!((&added["name"], &added["file_count"]), (&json!("tea"), &json!(1)), "{added}");
+    let again = failure(owner, 1, &["skill", "add", path]).await;
+    assert!(again.contains("name.taken"), "{again}");
+    std::fs::write(skill.join("more.md"), "more").unwrap();
+    let replaced = answer(owner, &["skill", "add", "--json", "--replace", path]).await;
+    assert_eq!((&replaced["id"], &replaced["file_count"]), (&added["id"], &json!(2)));
+    let listed = answer(owner, &["skill", "ls", "--json"]).await;
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed[0]["name"], "tea");
+    answer(owner, &["skill", "rm", "tea"]).await;
+    assert_eq!(answer(owner, &["skill", "ls", "--json"]).await, json!([]));
+    // Errors are found before anything is sent.
+    std::fs::write(skill.join("SKILL.md"), "no frontmatter").unwrap();
+    let invalid = failure(owner, 1, &["skill", "add", path]).await;
+    assert!(invalid.contains("must start with YAML frontmatter"), "{invalid}");
+}

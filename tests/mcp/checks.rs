@@ -35,7 +35,7 @@ impl Server {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let models = Models::new(ModelSettings::default()).unwrap();
-        let agents = Agents::new(Arc::clone(&service), models, None);
+        let agents = Agents::new(Arc::clone(&service), models);
         let limits = RequestLimits { rate_per_second: 1_000, concurrency: 100, mcp_sessions: 1 };
         let hosts = AllowedHosts::new(address, &[]);
         let app = AppState::new(Arc::clone(&service), Arc::clone(&agents), hosts, limits, None);

@@ -48,7 +48,7 @@ impl Server {
         let caller = service.authenticate_key(owner_key.unwrap().reveal()).unwrap();
         let caller = RequestCaller { caller: Arc::new(caller), permit: None };
         let models = Models::new(ModelSettings::default()).unwrap();
-        let agents = Agents::new(Arc::clone(&service), models, None);
+        let agents = Agents::new(Arc::clone(&service), models);
         let options = McpOptions { task_after: TASK_AFTER, base_url: None };
         let fixtures = ConformanceServer::new(agents, caller, options).await.unwrap();
         let sessions = McpSessions::new(SessionLimits::new(mcp::SESSIONS_PER_PRINCIPAL));

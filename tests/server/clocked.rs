@@ -44,7 +44,7 @@ impl ClockedServer {
             Service::start(config, harness::config()).await.unwrap();
         let models = ModelSettings { clock: clock.clone(), ..ModelSettings::default() };
         let models = Models::new(models).unwrap();
-        let agents = Agents::new(Arc::clone(&service), models, None);
+        let agents = Agents::new(Arc::clone(&service), models);
         let limits = RequestLimits { rate_per_second: 1_000, concurrency: 100, mcp_sessions: 1 };
         let hosts = AllowedHosts::new(address, &[]);
         let app = AppState::new(Arc::clone(&service), Arc::clone(&agents), hosts, limits, None);

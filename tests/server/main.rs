@@ -53,6 +53,7 @@ mod routes_deny;
 mod sealed_answers;
 mod secrets;
 mod sessions;
+mod skills;
 mod slow;
 mod statements;
 mod streams;

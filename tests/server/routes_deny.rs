@@ -30,7 +30,7 @@ const FOR_ANYBODY: [&str; 12] = [
 ];
 
 /// Lists that show each caller their own objects: none, for a caller without objects.
-const LISTS: [&str; 13] = [
+const LISTS: [&str; 14] = [
     "listAiAgents",
     "listAiTools",
     "listApprovals",
@@ -43,6 +43,7 @@ const LISTS: [&str; 13] = [
     "listOwnershipOffers",
     "listSecrets",
     "listSessions",
+    "listSkills",
     "listVolumes",
 ];
 
@@ -78,6 +79,7 @@ pub(crate) fn nothing() -> Things {
         "PrincipalId",
         "SandboxId",
         "SecretId",
+        "SkillId",
         "VolumeId",
         "ToolId",
         "WorkspaceId",
@@ -207,6 +209,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     let at = format!("/v1/volumes/{volume}/files/note.txt");
     let kept = owner.request(reqwest::Method::PUT, &at).body("a note").send().await.unwrap();
     assert_eq!(kept.status(), 201);
+    let skill = skill(owner).await;
     let secret = json!({"name": "TOKEN", "value": "sk-furnished"});
     let secret = id(&owner.post("/v1/secrets", secret).await);
     let rule = json!({"name": "web", "value_list": ["example.com"]});
@@ -241,6 +244,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("FileId", document),
         ("VolumeId", volume),
         ("SecretId", secret),
+        ("SkillId", skill),
         ("NetworkRuleId", rule),
         ("IntegrationId", integration),
         ("OfferId", offer),
@@ -257,6 +261,22 @@ async fn call_of_function(owner: &Api) -> (String, String) {
     wait::until("the call is complete", async || owner.get(&call).await["status"] == "Completed")
         .await;
     (function, id(&called))
+}
+
+/// A skill with a file of the path that the volume has.
+async fn skill(owner: &Api) -> String {
+    let text = "---\r\nname: tea\r\ndescription: Tea.\r\n---\r\nWarm the pot.";
+    let part = |name: &str, text: &str| {
+        format!(
+            "--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n{text}\r\n"
+        )
+    };
+    let body = part("SKILL.md", text) + &part("note.txt", "a note") + "--b--\r\n";
+    let request = owner.request(reqwest::Method::POST, "/v1/skills");
+    let request = request.header("content-type", "multipart/form-data; boundary=b").body(body);
+    let sent = request.send().await.unwrap();
+    assert_eq!(sent.status(), 201);
+    id(&serde_json::from_slice(&sent.bytes().await.unwrap()).unwrap())
 }
 
 async fn upload(world: &World, owner: &Api) -> String {

@@ -7,9 +7,8 @@ use crate::runs::Agents;
 use crate::skills::Skills;
 use crate::toolbox::CODE_EXECUTION;
 use serde::{Deserialize, Serialize};
-use service::{AgentTool, Caller, CodeExecution, RequestError, SpecificationPart};
+use service::{AgentTool, Caller, CodeExecution, ListedSkill, RequestError, SpecificationPart};
 use skill::Skill;
-use std::path::Path;
 use types::{AgentId, ApprovalAction, Error, ErrorCode, ToolId};
 use utoipa::ToSchema;
 
@@ -107,7 +106,8 @@ impl Agents {
         let code = contents.names_code_execution;
         let code = code.then(|| code_execution_capability(contents.code_execution));
         let tools = contents.tools.into_iter().map(tool_capability);
-        let skills = self.skill_capabilities(contents.skills, runs_code).await?;
+        let skills = contents.skills.into_iter();
+        let skills = skills.map(|skill| skill_capability(skill, runs_code));
         Ok(code.into_iter().chain(tools).chain(skills).collect())
     }
 
@@ -131,7 +131,7 @@ impl Agents {
             NewCapability::Skill { name } => {
                 // The agent first: an error about it must not depend on whether there is the skill.
                 self.service.agent(caller, id).await?;
-                self.check_skill(&name).await?;
+                self.service.find_usable_skill(caller, &name).await?;
                 let part = SpecificationPart::Skill(name.clone());
                 self.service.add_specification_part(caller, id, part).await?;
                 (CapabilityKind::Skill, name)
@@ -179,36 +179,6 @@ impl Agents {
                 .hint("list them with `belljar agent capability ls AGENT`")
                 .into()
         })
-    }
-
-    async fn check_skill(&self, name: &str) -> Result<(), RequestError> {
-        let name = name.to_owned();
-        // Whether the agent may run its scripts is a matter of the whole agent.
-        self.with_skills(move |folder| Skills::load_all(&[name], folder, true).map(drop)).await??;
-        Ok(())
-    }
-
-    async fn skill_capabilities(
-        &self,
-        names: Vec<String>,
-        runs_code: bool,
-    ) -> Result<Vec<Capability>, RequestError> {
-        let capability =
-            move |folder: Option<&Path>, name| skill_capability(name, folder, runs_code);
-        self.with_skills(move |folder| {
-            names.into_iter().map(|name| capability(folder, name)).collect()
-        })
-        .await
-    }
-
-    /// Reads skills on a thread that may block.
-    async fn with_skills<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(Option<&Path>) -> T + Send + 'static,
-    ) -> Result<T, RequestError> {
-        let folder = self.skills.clone();
-        let reading = tokio::task::spawn_blocking(move || read(folder.as_deref()));
-        Ok(reading.await.map_err(|_| Error::server_fault("skills could not be read"))?)
     }
 }
 
@@ -263,16 +233,16 @@ fn tool_capability(tool: AgentTool) -> Capability {
     }
 }
 
-fn skill_capability(name: String, folder: Option<&Path>, runs_code: bool) -> Capability {
-    let loaded = Skills::load_all(std::slice::from_ref(&name), folder, true);
-    let description = loaded.ok().and_then(Skills::into_description).unwrap_or_default();
-    let usable = Skills::load_all(std::slice::from_ref(&name), folder, runs_code);
+fn skill_capability(ListedSkill { name, found }: ListedSkill, runs_code: bool) -> Capability {
+    let known = found.as_ref().ok();
+    let description = known.map(|found| found.skill.summary.description.clone());
+    let usable = found.and_then(|found| Skills::new(vec![found], runs_code));
     let reason = usable.err().map(|error| error.message);
     let is_built_in = Skill::built_in_names().any(|known| known == name);
     Capability {
         kind: CapabilityKind::Skill,
         title: skill_title(&name),
-        description,
+        description: description.unwrap_or_default(),
         category: if is_built_in { CapabilityCategory::Data } else { CapabilityCategory::Custom },
         state: state_of(reason.as_ref()),
         reason,

@@ -9,12 +9,12 @@ use crate::interpreter::Interpreter;
 use crate::prompts;
 use crate::runs::{Agents, ResumeOption, RunOutcome, RunState, SessionReservation, run_within};
 use crate::skills::Skills;
-use crate::toolbox::{Toolbox, check_choice};
+use crate::toolbox::{Toolbox, check_choice, offered_code_tools};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use service::{
-    Caller, ExecutionHandle, NewRun, OpenedSession, PreviousRun, RequestError, ResolvedAgent,
-    RunHandle, SessionRequest, SubmitOptions,
+    Caller, CodeToolName, ExecutionHandle, NewRun, OpenedSession, PreviousRun, RequestError,
+    ResolvedAgent, RunHandle, SessionRequest, SubmitOptions,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,8 +144,7 @@ impl Agents {
         let model = self.choose_model(caller, request.model.as_deref(), of_agent)?;
         let work = self.service.offer_mcp_tools(caller, work).await?;
         let runs_code = work.code_execution.enabled;
-        let names = &work.orchestration.skills;
-        let skills = Skills::load_all(names, self.skills.as_deref(), runs_code)?;
+        let skills = Skills::new(self.service.agent_skills(caller, &work).await?, runs_code)?;
         check_choice(&work, &skills)?;
         let conversation = before.as_ref().map(conversation_of).transpose()?;
         let conversation = conversation.unwrap_or_default().truncate_to_recent();
@@ -275,7 +274,7 @@ impl ChatRun {
         let system = system_prompt(&work, &skills);
         let budget = budget_for(&work);
         let interpreter = session.map(|session| Interpreter::new(session, names.clone(), false));
-        let mut tools = Toolbox::for_agent(&work, interpreter, skills);
+        let mut tools = Toolbox::for_agent(&work, interpreter, skills, &system);
         let about = (AGENT, text.as_deref().unwrap_or_default());
         let mut state = RunState::new(&agents.service, &run, model, budget, conversation, about);
         let message = text.as_deref().map(|text| with_files(text, &names));
@@ -350,11 +349,26 @@ fn system_prompt(work: &ResolvedAgent, skills: &Skills) -> String {
     let mut parts = vec![work.orchestration.instructions.trim().to_owned()];
     parts.push(prompts::AGENT.trim_end().to_owned());
     if work.code_execution.enabled {
-        parts.push(prompts::AGENT_CODE.trim_end().to_owned());
+        parts.push(code_prompt(work, skills));
     }
-    parts.extend(skills.prompt());
+    parts.extend(skills.prompts());
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
+}
+
+/// The part of the system prompt about the tools that run code.
+fn code_prompt(work: &ResolvedAgent, skills: &Skills) -> String {
+    let about = |tool: CodeToolName| match tool.takes_requests() {
+        true => prompts::fill(prompts::AGENT_CODE, "tool", tool.name()),
+        false => prompts::AGENT_SCRIPT.trim_end().to_owned(),
+    };
+    let mut sentences: Vec<String> =
+        offered_code_tools(work, skills).into_iter().map(about).collect();
+    sentences.push(prompts::AGENT_FILES.trim_end().to_owned());
+    if work.shows_conversation {
+        sentences.push(prompts::CONVERSATION.trim_end().to_owned());
+    }
+    sentences.join(" ")
 }
 
 fn budget_for(work: &ResolvedAgent) -> RunBudget {

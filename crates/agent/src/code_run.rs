@@ -22,7 +22,7 @@ use types::{
 use utoipa::ToSchema;
 
 /// A model reads the request and its context as a whole.
-const TEXT_BYTES_MAX: usize = 100_000;
+pub(crate) const TEXT_BYTES_MAX: usize = 100_000;
 const DOCUMENTS_MAX: usize = 100;
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]

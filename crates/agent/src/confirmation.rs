@@ -142,6 +142,7 @@ impl Toolbox {
     ) {
         self.has_called = true;
         conversation.settling = true;
+        self.refresh_conversation(agent_loop, conversation).await;
         let mut refusals = Vec::new();
         for ApprovalReply { approval_id, decision } in replies {
             if let Err(error) =

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use types::{
     ApprovalId, Error, ErrorCode, Event, Execution, ExecutionId, ExecutionStatus, LimitsRequest,
-    Round, Session,
+    OutputFile, Round, Session,
 };
 
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(crate) struct Interpreter {
     /// Steps of the plan; empty if there is no plan.
     pub(crate) plan: Vec<String>,
     pub(crate) rounds: Vec<Round>,
+    /// The files that the rounds have created or changed, in order.
+    pub(crate) files_out: Vec<OutputFile>,
     /// Whether the run waits for an approval. If not, the run ends and is continued later.
     pub(crate) waits_for_approval: bool,
     /// The next step.
@@ -50,6 +52,7 @@ impl Interpreter {
             files,
             plan,
             rounds,
+            files_out: Vec::new(),
             waits_for_approval: patient,
             step: 0,
             last_error: None,
@@ -154,6 +157,7 @@ impl Interpreter {
             self.step += 1;
         }
         agent_loop.run.publish(Event::Round(round.clone()));
+        self.files_out.extend(files.iter().cloned());
         agent_loop.add_artifacts(&files, Some(self.session.sandbox_id));
         agent_loop.trace_recorder.record(since, TraceAction::Ran { round: round.clone(), files });
         self.rounds.push(round);

@@ -3,6 +3,7 @@
 //! The input is the user's messages and the results of calls. The model's own text does not count:
 //! neither messages, nor a plan, nor failed code that its traceback echoes.
 
+use crate::code_tools::grounding_text;
 use crate::conversation::Conversation;
 use crate::model::Message;
 use std::collections::BTreeSet;
@@ -33,7 +34,9 @@ fn grounded_numbers(messages: &[Message]) -> BTreeSet<String> {
             Message::Tools { results } => {
                 for result in results {
                     // A failure echoes the call: lines of its code and the text that it raised.
-                    let numbers_found = numbers(&result.text);
+                    let answer = grounding_text(&result.name, &result.text);
+                    let text = answer.as_deref().unwrap_or(&result.text);
+                    let numbers_found = numbers(text);
                     known.extend(
                         numbers_found.filter(|number| !(result.failed && own.contains(number))),
                     );

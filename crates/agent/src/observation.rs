@@ -179,7 +179,7 @@ pub(crate) fn is_failed(status: ExecutionStatus) -> bool {
 }
 
 /// Keeps the start and the end of a long text.
-fn truncate_middle(text: &str, most: usize) -> String {
+pub(crate) fn truncate_middle(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }

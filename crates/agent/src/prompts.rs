@@ -13,6 +13,10 @@ pub(crate) const COMPUTE: &str = include_str!("../prompts/compute.md");
 pub(crate) const UNKNOWN_TOOL: &str = include_str!("../prompts/unknown_tool.md");
 pub(crate) const AGENT: &str = include_str!("../prompts/agent.md");
 pub(crate) const AGENT_CODE: &str = include_str!("../prompts/agent_code.md");
+pub(crate) const SKILL: &str = include_str!("../prompts/skill.md");
+pub(crate) const CONVERSATION: &str = include_str!("../prompts/conversation.md");
+pub(crate) const AGENT_SCRIPT: &str = include_str!("../prompts/agent_script.md");
+pub(crate) const AGENT_FILES: &str = include_str!("../prompts/agent_files.md");
 pub(crate) const SKILLS: &str = include_str!("../prompts/skills.md");
 pub(crate) const INCOMPLETE: &str = include_str!("../prompts/incomplete.md");
 pub(crate) const NO_RESULT: &str = include_str!("../prompts/no_result.md");
@@ -44,6 +48,8 @@ mod tests {
             (FILES, "files"),
             (PLANNED, "plan"),
             (SKILLS, "skills"),
+            (SKILL, "skill"),
+            (AGENT_CODE, "tool"),
             (INCOMPLETE, "reason"),
             (NO_RESULT, "error"),
         ];

@@ -16,7 +16,6 @@ use crate::trace::{Trace, TraceRecorder};
 use serde::Serialize;
 use service::{Caller, RequestError, RunEnd, RunHandle, SECONDS_MAX, Service};
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use types::{ApprovalState, Error, ErrorCode, ExecutionStatus, ModelUsage, SandboxId, Warning};
@@ -29,15 +28,13 @@ const MODEL_PREFERENCE: &str = "code_model";
 pub struct Agents {
     pub(crate) service: Arc<Service>,
     pub(crate) models: Models,
-    /// Directory of the operator's own skills.
-    pub(crate) skills: Option<PathBuf>,
     /// Sessions with a run in progress.
     reserved_sessions: Mutex<HashSet<SandboxId>>,
 }
 
 impl Agents {
-    pub fn new(service: Arc<Service>, models: Models, skills: Option<PathBuf>) -> Arc<Self> {
-        Arc::new(Self { service, models, skills, reserved_sessions: Mutex::default() })
+    pub fn new(service: Arc<Service>, models: Models) -> Arc<Self> {
+        Arc::new(Self { service, models, reserved_sessions: Mutex::default() })
     }
 
     pub fn service(&self) -> &Arc<Service> {

@@ -1,15 +1,13 @@
-//! The skills of an agent, disclosed progressively: the prompt has their names, loading one returns
-//! its instructions, its files are read on demand, and a script run copies all of its files.
+//! The skills of an agent, disclosed progressively: the instructions of the agent have the text of the
+//! skills that are always loaded and the names of the others, loading one returns its text, its files
+//! are read on demand, and its scripts run in its own directory, which code cannot change.
 
 use crate::model::ToolDefinition;
 use crate::prompts;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use service::FileInput;
+use service::{AgentSkill, CodeToolName, SKILLS_ROOT};
 use skill::Skill;
-use std::path::Path;
-use types::{Error, ErrorCode};
+use types::{Error, ErrorCode, PrincipalId};
 
 pub(crate) const LOAD: &str = "load_skill";
 pub(crate) const RUN_SCRIPT: &str = "run_skill_script";
@@ -17,25 +15,37 @@ pub(crate) const RUN_SCRIPT: &str = "run_skill_script";
 const INSTRUCTIONS: &str = "SKILL.md";
 /// Limit of one file, which a model reads as a whole: a long chapter.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// Limit of the text of all skills that are always loaded: a model reads it with each request.
+const ALWAYS_LOADED_BYTES_MAX: usize = 64 * 1024;
 /// Limit of the file names that a model sees.
 const NAMED_MAX: usize = 100;
-/// Directory for skill files in the working directory.
-const FOLDER: &str = "skills";
 
 #[derive(Debug, Default)]
-pub(crate) struct Skills(Vec<Skill>);
+pub(crate) struct Skills {
+    skills: Vec<AgentSkill>,
+    /// The text of the skills that are always loaded.
+    loaded: Vec<String>,
+}
+
+/// A script of a skill, and how it is run.
+#[derive(Debug)]
+pub(crate) struct SkillScript {
+    pub(crate) skill: String,
+    /// The principal who uploaded it; absent for a skill of the server.
+    pub(crate) author: Option<PrincipalId>,
+    /// Its source, which declares what it needs.
+    pub(crate) source: String,
+    /// Its path in the skill, and its arguments.
+    argv: Vec<String>,
+}
 
 impl Skills {
-    /// Loads all skills. A skill with scripts requires an agent that may run code.
-    pub(crate) fn load_all(
-        names: &[String],
-        folder: Option<&Path>,
-        runs_code: bool,
-    ) -> Result<Self, Error> {
-        let mut found = Vec::with_capacity(names.len());
-        for name in names {
-            let skill = find_skill(name, folder).ok_or_else(|| skill_not_found(name))?;
-            if !runs_code && !scripts(&skill).is_empty() {
+    /// Checks the skills of an agent. A skill with scripts requires an agent that may run code.
+    pub(crate) fn new(skills: Vec<AgentSkill>, runs_code: bool) -> Result<Self, Error> {
+        let mut loaded = Vec::new();
+        for AgentSkill { skill, always_loaded, .. } in &skills {
+            let name = &skill.summary.name;
+            if !runs_code && !scripts(skill).is_empty() {
                 let message = format!(
                     "the skill {name:?} has scripts, and to use it you must enable the code \
                      execution tool"
@@ -45,38 +55,67 @@ impl Skills {
                            specification",
                 ));
             }
-            found.push(skill);
+            if *always_loaded {
+                let text = text_of(skill).map_err(|reason| {
+                    let message = format!("the skill {name:?} cannot be read: {reason}");
+                    Error::new(ErrorCode::ToolUnavailable, message)
+                })?;
+                loaded.push(text);
+            }
         }
-        Ok(Self(found))
+        let bytes = loaded.iter().map(String::len).sum::<usize>();
+        if bytes > ALWAYS_LOADED_BYTES_MAX {
+            let message = format!(
+                "the skills that are always loaded have {bytes} bytes of instructions; at most \
+                 {ALWAYS_LOADED_BYTES_MAX} are allowed"
+            );
+            return Err(Error::new(ErrorCode::ToolUnavailable, message)
+                .hint("set `load: on_demand` for some skills of the specification"));
+        }
+        Ok(Self { skills, loaded })
     }
 
-    /// What the first skill is for.
-    pub(crate) fn into_description(self) -> Option<String> {
-        self.0.into_iter().next().map(|skill| skill.summary.description)
-    }
-
-    /// The part of the system prompt that lists the skills.
-    pub(crate) fn prompt(&self) -> Option<String> {
+    /// The parts of the system prompt about the skills: the text of those that are always loaded, and
+    /// a list of the others.
+    pub(crate) fn prompts(&self) -> Vec<String> {
+        let loaded = self.loaded.iter();
+        let mut parts: Vec<String> =
+            loaded.map(|text| prompts::fill(prompts::SKILL, "skill", text)).collect();
         let line =
             |skill: &Skill| format!("- {}: {}", skill.summary.name, skill.summary.description);
-        let lines: Vec<String> = self.0.iter().map(line).collect();
-        (!lines.is_empty()).then(|| prompts::fill(prompts::SKILLS, "skills", &lines.join("\n")))
+        let lines: Vec<String> = self.on_demand().map(line).collect();
+        if !lines.is_empty() {
+            parts.push(prompts::fill(prompts::SKILLS, "skills", &lines.join("\n")));
+        }
+        parts
+    }
+
+    fn on_demand(&self) -> impl Iterator<Item = &Skill> {
+        self.skills.iter().filter(|skill| !skill.always_loaded).map(|skill| &*skill.skill)
+    }
+
+    /// The tools that run code and that the skills need.
+    pub(crate) fn code_tools(&self) -> impl Iterator<Item = CodeToolName> {
+        let names = self.skills.iter().flat_map(|skill| &skill.skill.tools);
+        names.filter_map(|name| CodeToolName::from_name(name))
     }
 
     pub(crate) fn tool_definitions(&self) -> Vec<ToolDefinition> {
         let mut offers = Vec::new();
-        if !self.0.is_empty() {
-            offers.push(load_skill_tool(&self.0));
+        let has_files = |skill: &AgentSkill| !file_names(&skill.skill).is_empty();
+        if self.on_demand().next().is_some() || self.skills.iter().any(has_files) {
+            offers.push(load_skill_tool(&self.skills));
         }
-        if self.0.iter().any(|skill| !scripts(skill).is_empty()) {
+        if self.skills.iter().any(|skill| !scripts(&skill.skill).is_empty()) {
             offers.push(run_script_tool());
         }
         offers
     }
 
-    fn get(&self, name: &str) -> Result<&Skill, String> {
-        self.0.iter().find(|skill| skill.summary.name == name).ok_or_else(|| {
-            let names: Vec<&str> = self.0.iter().map(|skill| &*skill.summary.name).collect();
+    fn get(&self, name: &str) -> Result<&AgentSkill, String> {
+        self.skills.iter().find(|skill| skill.skill.summary.name == name).ok_or_else(|| {
+            let names = self.skills.iter().map(|skill| &*skill.skill.summary.name);
+            let names: Vec<&str> = names.collect();
             format!("There is no skill {name:?}. The skills are: {}.", names.join(", "))
         })
     }
@@ -84,66 +123,79 @@ impl Skills {
     /// Returns the instructions of a skill with its files and scripts, or one of its files.
     pub(crate) fn load_skill(&self, arguments: &Value) -> Result<String, String> {
         let name = arguments["name"].as_str().ok_or("`name` is the name of a skill.")?;
-        let skill = self.get(name)?;
-        if !arguments["path"].is_null() {
-            let path = arguments["path"].as_str().ok_or("`path` is the path of a file.")?;
-            return read_text(skill, path);
+        let skill = &self.get(name)?.skill;
+        if arguments["path"].is_null() {
+            return text_of(skill);
         }
-        let mut body = skill.body().map_err(|problem| problem.to_string())?;
-        let files = file_list(skill);
-        if !files.is_empty() {
-            body.push_str(&format!("\n\nFiles for `path` of {LOAD}: {files}\n"));
-        }
-        let scripts = scripts(skill);
-        if !scripts.is_empty() {
-            body.push_str(&format!("\n\nScripts for {RUN_SCRIPT}: {}\n", scripts.join(", ")));
-        }
-        Ok(body)
+        let path = arguments["path"].as_str().ok_or("`path` is the path of a file.")?;
+        read_text(skill, path)
     }
 
-    /// The code that runs a script in the session of the conversation, and the files that it needs
-    /// there.
-    pub(crate) fn script_code(
-        &self,
-        arguments: &Value,
-    ) -> Result<(String, Vec<FileInput>), String> {
+    /// The script that a call names.
+    pub(crate) fn script(&self, arguments: &Value) -> Result<SkillScript, String> {
         let name = arguments["skill"].as_str().ok_or("`skill` is the name of a skill.")?;
-        let skill = self.get(name)?;
+        let AgentSkill { skill, author, .. } = self.get(name)?;
         let script = arguments["script"].as_str().ok_or("`script` is the path of a script.")?;
         let known = scripts(skill);
         if !known.iter().any(|known| known == script) {
             return Err(format!("There is no such script. The scripts are: {}.", known.join(", ")));
         }
-        let mut argv = vec![format!("{FOLDER}/{name}/{script}")];
+        let source = skill.read(script).map_err(|error| error.to_string())?;
+        let source = String::from_utf8(source).map_err(|_| format!("{script} is not UTF-8."))?;
+        let mut argv = vec![script.to_owned()];
         for argument in arguments["arguments"].as_array().into_iter().flatten() {
             argv.push(argument.as_str().map_or_else(|| argument.to_string(), str::to_owned));
         }
-        Ok((run_path(&argv), files(skill).map_err(|error| error.to_string())?))
+        Ok(SkillScript { skill: name.to_owned(), author: *author, source, argv })
     }
 }
 
-/// Finds a built-in skill or one of the operator's.
-fn find_skill(name: &str, folder: Option<&Path>) -> Option<Skill> {
-    let is_name = !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.');
-    Skill::built_in(name).or_else(|| {
-        let folder = folder.filter(|_| is_name)?;
-        Skill::open(&folder.join(name)).ok()
-    })
+impl SkillScript {
+    /// Code that does what `python3 SCRIPT ARGS` does in the directory of the skill, after it has
+    /// installed these requirements. It runs in the interpreter of the session, which keeps its
+    /// variables, its directory and its arguments.
+    pub(crate) fn code(&self, requirements: &[String]) -> String {
+        let Self { skill, argv, .. } = self;
+        let root = format!("{SKILLS_ROOT}/{skill}");
+        let script = argv.first().map_or("", String::as_str);
+        let parent = script.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let install = match requirements {
+            [] => String::new(),
+            needed => format!("import belljar\nbelljar.install(*{})\n", json!(needed)),
+        };
+        let (argv, root, beside) =
+            (json!(argv), json!(root), json!(format!("{SKILLS_ROOT}/{skill}/{parent}")));
+        format!(
+            "{install}import os, runpy, sys\n\
+             _argv, _path, _directory = sys.argv, list(sys.path), os.getcwd()\n\
+             try:\n    \
+                 os.chdir({root})\n    \
+                 sys.argv = {argv}\n    \
+                 sys.path.insert(0, {beside})\n    \
+                 runpy.run_path(sys.argv[0], run_name=\"__main__\")\n\
+             finally:\n    \
+                 sys.argv, sys.path[:] = _argv, _path\n    \
+                 os.chdir(_directory)\n"
+        )
+    }
 }
 
-/// Code that does what `python3 SCRIPT ARGS` does, in the running interpreter.
-fn run_path(argv: &[String]) -> String {
-    let argv = json!(argv);
-    format!(
-        "import os, runpy, sys\n\
-         _argv, _path = sys.argv, list(sys.path)\n\
-         try:\n    \
-             sys.argv = {argv}\n    \
-             sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))\n    \
-             runpy.run_path(sys.argv[0], run_name=\"__main__\")\n\
-         finally:\n    \
-             sys.argv, sys.path[:] = _argv, _path\n"
-    )
+/// The instructions of a skill, with its files and scripts.
+fn text_of(skill: &Skill) -> Result<String, String> {
+    let mut body = skill.body().map_err(|problem| problem.to_string())?;
+    let name = &skill.summary.name;
+    let files = file_list(skill);
+    if !files.is_empty() {
+        body.push_str(&format!(
+            "\n\nFiles for `path` of {LOAD} with `name` {name}, which code finds in \
+             {SKILLS_ROOT}/{name}: {files}\n"
+        ));
+    }
+    let scripts = scripts(skill);
+    if !scripts.is_empty() {
+        body.push_str(&format!("\n\nScripts for {RUN_SCRIPT}: {}\n", scripts.join(", ")));
+    }
+    Ok(body)
 }
 
 fn scripts(skill: &Skill) -> Vec<String> {
@@ -152,10 +204,15 @@ fn scripts(skill: &Skill) -> Vec<String> {
     files.keys().filter(is_script).cloned().collect()
 }
 
+/// The files of a skill other than its instructions.
+fn file_names(skill: &Skill) -> Vec<String> {
+    let files = skill.files().map(|listing| listing.files).unwrap_or_default();
+    files.into_keys().filter(|path| path != INSTRUCTIONS).collect()
+}
+
 /// Lists the files of a skill other than its instructions, for a model.
 fn file_list(skill: &Skill) -> String {
-    let files = skill.files().map(|listing| listing.files).unwrap_or_default();
-    let mut paths: Vec<String> = files.into_keys().filter(|path| path != INSTRUCTIONS).collect();
+    let mut paths = file_names(skill);
     let more = paths.len().saturating_sub(NAMED_MAX);
     paths.truncate(NAMED_MAX);
     paths.extend((more > 0).then(|| format!("and {more} more")));
@@ -181,20 +238,8 @@ fn read_text(skill: &Skill, path: &str) -> Result<String, String> {
     text.ok_or_else(|| format!("{path} is not text: use it in a script."))
 }
 
-fn files(skill: &Skill) -> Result<Vec<FileInput>, skill::FolderError> {
-    let name = &skill.summary.name;
-    let paths = skill.files()?.files.into_keys();
-    paths
-        .map(|path| {
-            let base64 = Some(STANDARD.encode(skill.read(&path)?));
-            let name = Some(format!("{FOLDER}/{name}/{path}"));
-            Ok(FileInput { name, base64, ..FileInput::default() })
-        })
-        .collect()
-}
-
-fn load_skill_tool(skills: &[Skill]) -> ToolDefinition {
-    let names: Vec<&str> = skills.iter().map(|skill| &*skill.summary.name).collect();
+fn load_skill_tool(skills: &[AgentSkill]) -> ToolDefinition {
+    let names: Vec<&str> = skills.iter().map(|skill| &*skill.skill.summary.name).collect();
     ToolDefinition {
         name: LOAD.to_owned(),
         description: "Load a skill: its instructions, and which files and scripts it has. With \
@@ -215,7 +260,9 @@ fn load_skill_tool(skills: &[Skill]) -> ToolDefinition {
 fn run_script_tool() -> ToolDefinition {
     ToolDefinition {
         name: RUN_SCRIPT.to_owned(),
-        description: "Run a script of a skill, in the session of this conversation.".to_owned(),
+        description: "Run a script of a skill in the session of this conversation. It starts in the \
+                      directory of the skill, which is read-only: name files with their whole paths, \
+                      such as /workspace/totals.json.".to_owned(),
         input_schema: json!({
             "type": "object",
             "properties": {
@@ -227,10 +274,4 @@ fn run_script_tool() -> ToolDefinition {
             "additionalProperties": false,
         }),
     }
-}
-
-fn skill_not_found(name: &str) -> Error {
-    let known: Vec<&str> = Skill::built_in_names().collect();
-    Error::new(ErrorCode::ObjectNotFound, format!("skill {name:?} not found"))
-        .hint(format!("the skills are {}", known.join(", ")))
 }

@@ -2,7 +2,9 @@
 
 use crate::agent_loop::{AgentLoop, RunError};
 use crate::code_task;
+use crate::code_tools::{self, CodeCall, CodeTaskCall};
 use crate::conversation::{Conversation, PendingApproval};
+use crate::conversation_files;
 use crate::interpreter::{Interpreter, RoundOutcome};
 use crate::model::Message;
 use crate::model::{ToolCall, ToolCallMode, ToolDefinition, ToolResult};
@@ -10,21 +12,20 @@ use crate::observation::{
     ExecutionObservation, ToolOutcome, code_runner_text, error_of, is_failed,
 };
 use crate::prompts;
-use crate::runs::RunOutcome;
 use crate::skills::{self, Skills};
 use crate::trace::TraceAction;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use service::{
-    Caller, FileInput, MCP_TOOL, OfferedTool, RequestError, ResolvedAgent, ResultForm, RunHandle,
-    RunRequest, RunTarget, Service, Submitted, ToolChoice,
+    Caller, CodeToolName, FileInput, MCP_TOOL, OfferedTool, RequestError, ResolvedAgent,
+    ResultForm, RunHandle, RunRequest, RunTarget, Service, Submitted, ToolChoice,
 };
 use std::sync::Arc;
 use std::time::Instant;
 use types::{
-    AgentId, Error, ErrorCode, Event, Execution, ExecutionId, LimitsRequest, TOOL_UNISOLATED,
-    ToolUse,
+    AgentId, Error, ErrorCode, Event, Execution, ExecutionId, FileId, LimitsRequest,
+    TOOL_UNISOLATED, ToolUse,
 };
 
 /// The tool of a code run: runs the code of one step.
@@ -45,6 +46,12 @@ pub(crate) struct Toolbox {
     pub(crate) interpreter: Option<Interpreter>,
     /// Absent in a code run, which has only the interpreter.
     pub(crate) agent: Option<AgentId>,
+    /// The tools of an agent that run code.
+    code_tools: Vec<CodeToolName>,
+    /// Whether code of the agent can read the conversation.
+    shows_conversation: bool,
+    /// The instructions of the agent.
+    system: String,
     pub(crate) tools: Vec<OfferedTool>,
     /// The names of tools that the agent has and may not call.
     pub(crate) denied_tools: Vec<String>,
@@ -63,7 +70,9 @@ pub(crate) enum CallOutcome {
 
 /// The handler of a call.
 enum ToolHandler<'a> {
-    Code,
+    Code(CodeToolName),
+    /// The code of a step of a plan.
+    Step,
     LoadSkill,
     SkillScript,
     Tool(&'a OfferedTool),
@@ -82,10 +91,14 @@ impl Toolbox {
         work: &ResolvedAgent,
         interpreter: Option<Interpreter>,
         skills: Skills,
+        system: &str,
     ) -> Self {
         Self {
             interpreter,
             agent: Some(work.agent.id),
+            code_tools: offered_code_tools(work, &skills),
+            shows_conversation: work.shows_conversation,
+            system: system.to_owned(),
             tools: work.tools.clone(),
             denied_tools: work.denied_tools.clone(),
             skills,
@@ -107,10 +120,13 @@ impl Toolbox {
     }
 
     fn all_definitions(&self) -> Vec<ToolDefinition> {
-        let code = self.interpreter.as_ref().map(|_| match self.agent {
-            Some(_) => code_execution_tool(),
-            None => run_python_tool(),
-        });
+        let code = match (&self.interpreter, self.agent) {
+            (None, _) => Vec::new(),
+            (Some(_), None) => vec![run_python_tool()],
+            (Some(_), Some(_)) => {
+                self.code_tools.iter().map(|tool| code_tools::definition(*tool)).collect()
+            }
+        };
         let tools = self.tools.iter().map(|tool| ToolDefinition {
             name: tool.name.clone(),
             description: tool.description.clone(),
@@ -133,24 +149,32 @@ impl Toolbox {
     }
 
     fn handler_for(&self, name: &str) -> ToolHandler<'_> {
-        let code = match self.agent {
-            Some(_) => name == CODE_EXECUTION || name == CODE_INTERPRETER,
-            None => name == RUN_PYTHON,
-        };
-        match name {
-            _ if code && self.interpreter.is_some() => ToolHandler::Code,
-            skills::LOAD if self.has_tool(name) => ToolHandler::LoadSkill,
-            skills::RUN_SCRIPT if self.has_tool(name) && self.interpreter.is_some() => {
-                ToolHandler::SkillScript
-            }
-            _ => match self.tools.iter().find(|tool| tool.name == name) {
-                Some(tool) => ToolHandler::Tool(tool),
-                None if self.denied_tools.iter().any(|denied| denied == name) => {
-                    ToolHandler::Denied
-                }
-                None => ToolHandler::Unknown,
-            },
+        match (name, self.code_tool(name)) {
+            _ if self.interpreter.is_none() => self.other_handler(name),
+            (_, Some(tool)) => ToolHandler::Code(tool),
+            (RUN_PYTHON, None) if self.agent.is_none() => ToolHandler::Step,
+            (skills::RUN_SCRIPT, None) if self.has_tool(name) => ToolHandler::SkillScript,
+            _ => self.other_handler(name),
         }
+    }
+
+    /// The handler of a tool that needs no session.
+    fn other_handler(&self, name: &str) -> ToolHandler<'_> {
+        match self.tools.iter().find(|tool| tool.name == name) {
+            _ if name == skills::LOAD && self.has_tool(name) => ToolHandler::LoadSkill,
+            Some(tool) => ToolHandler::Tool(tool),
+            None if self.denied_tools.iter().any(|denied| denied == name) => ToolHandler::Denied,
+            None => ToolHandler::Unknown,
+        }
+    }
+
+    /// The tool of an agent that runs code, under any name that it has.
+    fn code_tool(&self, name: &str) -> Option<CodeToolName> {
+        let tool = CodeToolName::from_name(name)?;
+        let is_same = |offered: &CodeToolName| {
+            *offered == tool || (offered.takes_requests() && tool.takes_requests())
+        };
+        self.code_tools.iter().any(is_same).then_some(tool)
     }
 
     fn has_tool(&self, name: &str) -> bool {
@@ -179,10 +203,56 @@ impl Toolbox {
         self.call_isolated(agent_loop, conversation, &isolated).await;
         for call in in_session {
             conversation.started_calls.push(call.id.clone());
-            let outcome = self.call_one(agent_loop, &conversation.messages, call).await?;
+            let outcome = match self.show_conversation(agent_loop, conversation, &call).await {
+                Ok(()) => self.call_one(agent_loop, &conversation.messages, call).await?,
+                Err(failed) => CallOutcome::Done(failed),
+            };
             conversation.record_call_outcome(outcome);
         }
         Ok(())
+    }
+
+    /// Shows the conversation to the code that a call runs in the session, or returns the result of
+    /// the call if that fails.
+    async fn show_conversation(
+        &self,
+        agent_loop: &mut AgentLoop<'_>,
+        conversation: &Conversation,
+        call: &ToolCall,
+    ) -> Result<(), ToolResult> {
+        let since = Instant::now();
+        let runs_code = match self.handler_for(&call.name) {
+            ToolHandler::Code(_) | ToolHandler::SkillScript => true,
+            ToolHandler::Tool(tool) => self.uses_session(tool),
+            ToolHandler::Step
+            | ToolHandler::LoadSkill
+            | ToolHandler::Denied
+            | ToolHandler::Unknown => false,
+        };
+        let Some(interpreter) = &self.interpreter else { return Ok(()) };
+        if !runs_code || !self.shows_conversation {
+            return Ok(());
+        }
+        let session = interpreter.session.sandbox_id;
+        let shown = conversation_files::show(agent_loop, session, conversation).await;
+        shown.map_err(|error| {
+            let text = ExecutionObservation::from_error(&error).text_for_code();
+            let result = ToolOutcome { text, failed: true, error: Some(error), computed: false };
+            record_tool_call(agent_loop, since, call, CODE_EXECUTION, None, result)
+        })
+    }
+
+    /// Shows the conversation to code that was approved and runs now.
+    pub(crate) async fn refresh_conversation(
+        &self,
+        agent_loop: &AgentLoop<'_>,
+        conversation: &Conversation,
+    ) {
+        if let Some(interpreter) = self.interpreter.as_ref().filter(|_| self.shows_conversation) {
+            let session = interpreter.session.sandbox_id;
+            // Code that was allowed elsewhere may run already; it has what it was approved with.
+            let _ = conversation_files::show(agent_loop, session, conversation).await;
+        }
     }
 
     /// Runs calls in separate sandboxes, concurrently.
@@ -225,10 +295,15 @@ impl Toolbox {
     ) -> Result<CallOutcome, RunError> {
         let since = Instant::now();
         let (kind, result) = match self.handler_for(&call.name) {
-            ToolHandler::Code => return self.run_code(agent_loop, caller_messages, call).await,
-            ToolHandler::SkillScript => match self.skills.script_code(&call.arguments) {
-                Ok((code, files)) => {
-                    return Ok(self.run_code_round(agent_loop, call, code, None, files).await);
+            ToolHandler::Code(tool) => {
+                return self.run_code(agent_loop, caller_messages, call, Some(tool)).await;
+            }
+            ToolHandler::Step => {
+                return self.run_code(agent_loop, caller_messages, call, None).await;
+            }
+            ToolHandler::SkillScript => match self.script_code(agent_loop, &call).await {
+                Ok(code) => {
+                    return Ok(self.run_code_round(agent_loop, call, code, None, Vec::new()).await);
                 }
                 Err(message) => (SKILL, ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, message)),
             },
@@ -270,51 +345,88 @@ impl Toolbox {
         prompts::fill(&text, "tools", &tools)
     }
 
-    /// Runs code, or lets the model write code for a request.
+    /// The code that runs a script of a skill, or why it cannot run.
+    async fn script_code(
+        &self,
+        agent_loop: &AgentLoop<'_>,
+        call: &ToolCall,
+    ) -> Result<String, String> {
+        let (service, caller) = (agent_loop.service, &agent_loop.caller);
+        let session = self.interpreter.as_ref().map(|it| it.session.sandbox_id);
+        let session = session.ok_or("No code can be run here.")?;
+        let script = self.skills.script(&call.arguments)?;
+        let failed =
+            |error: RequestError| ExecutionObservation::from_error(&error.error).text_for_code();
+        service.check_skill_in_session(caller, session, &script.skill).map_err(failed)?;
+        service.check_skill_author(caller, session, script.author).await.map_err(failed)?;
+        let needs = service.unmet_requirements(caller, session, &script.source).await;
+        Ok(script.code(&needs.map_err(failed)?))
+    }
+
+    /// Runs code, or lets the model write code for a request. Without `tool`, the code is a step of
+    /// a plan.
     async fn run_code(
         &mut self,
         agent_loop: &mut AgentLoop<'_>,
         caller_messages: &[Message],
         call: ToolCall,
+        tool: Option<CodeToolName>,
     ) -> Result<CallOutcome, RunError> {
         let since = Instant::now();
-        let text = |key: &str| call.arguments[key].as_str().map(str::to_owned);
-        match (text("code"), text("request").filter(|_| self.agent.is_some())) {
-            (Some(code), None) => {
-                let step = call.arguments["step"].as_u64();
-                let step = step.and_then(|step| usize::try_from(step).ok());
-                Ok(self.run_code_round(agent_loop, call, code, step, Vec::new()).await)
+        let session = self.interpreter.as_ref().map(|it| it.session.sandbox_id);
+        let parsed = match (tool, session) {
+            (None, _) => CodeCall::parse_step(&call.arguments),
+            (Some(tool), Some(session)) => CodeCall::parse(tool, &call.arguments, session),
+            (Some(_), None) => Err("No code can be run here.".to_owned()),
+        };
+        let refused = match parsed {
+            Ok(CodeCall::Code { code, step }) => {
+                return Ok(self.run_code_round(agent_loop, call, code, step, Vec::new()).await);
             }
-            (None, Some(request)) => {
-                let context = text("context");
-                let result = self
-                    .run_code_task(agent_loop, caller_messages, &request, context.as_deref())
-                    .await?;
-                Ok(CallOutcome::Done(record_tool_call(
+            Ok(CodeCall::Script { code, files }) => {
+                match self.script_inputs(agent_loop, caller_messages, files).await {
+                    Ok(files) => {
+                        return Ok(self.run_code_round(agent_loop, call, code, None, files).await);
+                    }
+                    Err(message) => message,
+                }
+            }
+            Ok(CodeCall::Request(task)) => {
+                let result =
+                    self.run_code_task(agent_loop, caller_messages, &call.id, task).await?;
+                return Ok(CallOutcome::Done(record_tool_call(
                     agent_loop,
                     since,
                     &call,
                     CODE_EXECUTION,
                     None,
                     result,
-                )))
+                )));
             }
-            _ => {
-                let message = match self.agent {
-                    Some(_) => "Give exactly one of `code` and `request`, as text.",
-                    None => "`code` is missing: give the code of this step, as text.",
-                };
-                let result = ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, message.to_owned());
-                Ok(CallOutcome::Done(record_tool_call(
-                    agent_loop,
-                    since,
-                    &call,
-                    CODE_EXECUTION,
-                    None,
-                    result,
-                )))
-            }
-        }
+            Err(message) => message,
+        };
+        let result = ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, refused);
+        Ok(CallOutcome::Done(record_tool_call(
+            agent_loop,
+            since,
+            &call,
+            CODE_EXECUTION,
+            None,
+            result,
+        )))
+    }
+
+    async fn script_inputs(
+        &self,
+        agent_loop: &AgentLoop<'_>,
+        messages: &[Message],
+        files: Vec<String>,
+    ) -> Result<Vec<FileInput>, String> {
+        let Some(interpreter) = &self.interpreter else { return Ok(Vec::new()) };
+        let (service, caller) = (agent_loop.service, &agent_loop.caller);
+        let sources = code_tools::url_sources(&self.system, messages);
+        let session = interpreter.session.sandbox_id;
+        code_tools::script_inputs(service, caller, session, files, &sources).await
     }
 
     async fn run_code_round(
@@ -356,39 +468,54 @@ impl Toolbox {
         }
     }
 
-    /// Describes a call that runs code: a skill's script, or code under either tool name.
+    /// Describes a call that runs code: a skill's script, or code under any tool name.
     fn code_description(&self, name: &str) -> String {
         let script = self.skills.tool_definitions().into_iter().find(|offer| offer.name == name);
-        script.unwrap_or_else(code_execution_tool).description
+        let code = CodeToolName::from_name(name).unwrap_or(CodeToolName::CodeExecution);
+        script.unwrap_or_else(|| code_tools::definition(code)).description
     }
 
-    /// Runs a plan and its rounds inside an agent run, in the same session and budget.
+    /// Runs a plan and its rounds inside an agent run, in the same session and budget. Its model has
+    /// only the tool that runs a step, so that no request contains another one.
     async fn run_code_task(
         &mut self,
         agent_loop: &mut AgentLoop<'_>,
         caller_messages: &[Message],
-        request: &str,
-        context: Option<&str>,
+        call_id: &str,
+        CodeTaskCall { request, context, documents }: CodeTaskCall,
     ) -> Result<ToolOutcome, RunError> {
         let Some(mut interpreter) = BorrowedInterpreter::borrow_from(self) else {
             return Ok(ToolOutcome::from_text(String::new()));
         };
-        let (caller_messages, rounds) =
-            (Some(caller_messages.to_vec()), Some(agent_loop.budget.rounds));
+        if let Err(error) = interpreter.add_documents(agent_loop, &documents).await {
+            return Ok(ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, error.error.message));
+        }
+        let rounds = agent_loop.budget.rounds;
+        let caller_messages = Some(caller_messages.to_vec());
         let mut conversation = Conversation { caller_messages, ..Conversation::default() };
         let files = interpreter.files.clone();
-        let task = code_task::CodeTask { request, context, files: &files, rounds };
+        let (first_round, first_file) = interpreter.counts();
+        let task = code_task::CodeTask {
+            request: &request,
+            context: context.as_deref(),
+            files: &files,
+            rounds: Some(rounds),
+        };
         let outcome = Box::pin(code_task::run_code_task(
             agent_loop,
             &mut interpreter.tools,
             &mut conversation,
             task,
         ))
-        .await;
-        outcome.map(|RunOutcome { answer, error, .. }| ToolOutcome {
-            failed: error.is_some(),
-            error,
-            ..ToolOutcome::from_text(answer)
+        .await?;
+        let result = interpreter.tools.interpreter.as_ref().map(|it| {
+            code_tools::task_result(it, (first_round, first_file), call_id, rounds, &outcome)
+        });
+        let text = result.map_or_else(|| outcome.answer.clone(), |result| result.to_string());
+        Ok(ToolOutcome {
+            failed: outcome.error.is_some(),
+            error: outcome.error,
+            ..ToolOutcome::from_text(text)
         })
     }
 
@@ -453,6 +580,28 @@ impl<'a> BorrowedInterpreter<'a> {
         interpreter.waits_for_approval = true;
         let files = interpreter.files.clone();
         Some(Self { owner, tools: Toolbox::for_code(interpreter), files })
+    }
+
+    /// Copies documents of the caller into the session.
+    async fn add_documents(
+        &mut self,
+        agent_loop: &AgentLoop<'_>,
+        documents: &[FileId],
+    ) -> Result<(), RequestError> {
+        let Some(interpreter) = &mut self.tools.interpreter else { return Ok(()) };
+        let (service, caller) = (agent_loop.service, &agent_loop.caller);
+        let session = interpreter.session.sandbox_id;
+        let names = service.copy_documents(caller, session, documents).await?;
+        let new = names.into_iter().filter(|name| !self.files.contains(name));
+        self.files.extend(new.collect::<Vec<_>>());
+        interpreter.files.clone_from(&self.files);
+        Ok(())
+    }
+
+    /// The numbers of rounds and of files so far.
+    fn counts(&self) -> (usize, usize) {
+        let interpreter = self.tools.interpreter.as_ref();
+        interpreter.map_or((0, 0), |it| (it.rounds.len(), it.files_out.len()))
     }
 }
 
@@ -582,12 +731,30 @@ pub(crate) fn tool_result(call: &ToolCall, result: ToolOutcome) -> ToolResult {
     ToolResult { call_id: call.id.clone(), name: call.name.clone(), text, failed }
 }
 
+/// The tools of an agent that run code: those that its specification names, and those that its skills
+/// need.
+pub(crate) fn offered_code_tools(work: &ResolvedAgent, skills: &Skills) -> Vec<CodeToolName> {
+    if !work.code_execution.enabled {
+        return Vec::new();
+    }
+    let mut tools = work.code_tools.clone();
+    for tool in skills.code_tools() {
+        let is_same = |other: &CodeToolName| {
+            *other == tool || (other.takes_requests() && tool.takes_requests())
+        };
+        if !tools.iter().any(is_same) {
+            tools.push(tool);
+        }
+    }
+    tools
+}
+
 /// Checks that the agent has the tool that it must call.
 pub(crate) fn check_choice(work: &ResolvedAgent, skills: &Skills) -> Result<(), Error> {
-    let code = work.code_execution.enabled.then(|| CODE_EXECUTION.to_owned());
+    let code = offered_code_tools(work, skills).into_iter().map(|tool| tool.name().to_owned());
     let tools = work.tools.iter().map(|tool| tool.name.clone());
     let skills = skills.tool_definitions().into_iter().map(|offer| offer.name);
-    let known: Vec<String> = code.into_iter().chain(tools).chain(skills).collect();
+    let known: Vec<String> = code.chain(tools).chain(skills).collect();
     let problem = match &work.orchestration.tool_choice {
         ToolChoice::Auto => None,
         ToolChoice::Required if known.is_empty() => {
@@ -621,24 +788,6 @@ fn run_python_tool() -> ToolDefinition {
                 "step": {"type": "integer", "description": "The number of the step in the plan, from 1."},
             },
             "required": ["code"],
-            "additionalProperties": false,
-        }),
-    }
-}
-
-fn code_execution_tool() -> ToolDefinition {
-    ToolDefinition {
-        name: CODE_EXECUTION.to_owned(),
-        description: "Run Python in the session of this conversation: `code`, or a `request` in \
-                      natural language that is planned and written for you."
-            .to_owned(),
-        input_schema: json!({
-            "type": "object",
-            "properties": {
-                "code": {"type": "string", "description": "Python code to run."},
-                "request": {"type": "string", "description": "What the code should do, in natural language."},
-                "context": {"type": "string", "description": "Additional context of a request."},
-            },
             "additionalProperties": false,
         }),
     }

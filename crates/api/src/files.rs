@@ -50,8 +50,12 @@ pub(crate) struct Upload(Body);
 
 /// Rejects a body whose declared length exceeds a document's limit, before any of it is written.
 pub(crate) fn check_size(service: &Service, body: &Body, besides: u64) -> Result<(), Error> {
-    let bytes_max = service.document_bytes_max();
-    if body.size_hint().lower() <= bytes_max.saturating_add(besides) {
+    check_body_size(body, service.document_bytes_max().saturating_add(besides))
+}
+
+/// Rejects a body whose declared length exceeds a limit.
+pub(crate) fn check_body_size(body: &Body, bytes_max: u64) -> Result<(), Error> {
+    if body.size_hint().lower() <= bytes_max {
         return Ok(());
     }
     let message = format!("an upload can have at most {bytes_max} bytes");
@@ -120,6 +124,11 @@ fn client_timeout_error() -> Error {
 pub(crate) fn download(file: File, size: u64, name: &str) -> Response {
     let body = file_body(file, size);
     (file_headers(name, size), body).into_response()
+}
+
+/// The same for a content in memory.
+pub(crate) fn download_bytes(content: Vec<u8>, name: &str) -> Response {
+    (file_headers(name, content.len() as u64), Body::from(content)).into_response()
 }
 
 /// Sends a file, or the part of it that was requested. A browser shows it only if it is an image,

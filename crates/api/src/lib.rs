@@ -32,6 +32,7 @@ mod signed_url;
 mod sse;
 mod trace_format;
 mod unread_body;
+mod upload_form;
 
 pub use guard::AllowedHosts;
 use guard::Receiver;

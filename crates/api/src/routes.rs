@@ -22,6 +22,7 @@ mod principals;
 mod runs;
 mod secrets;
 mod sessions;
+mod skills;
 mod statements;
 mod tools;
 mod volumes;
@@ -49,6 +50,7 @@ pub(crate) fn all() -> Routes {
         .merge(network::routes())
         .merge(volumes::routes())
         .merge(secrets::routes())
+        .merge(skills::routes())
         .merge(statements::routes())
         .merge(functions::routes())
         .merge(calls::routes())

@@ -5,7 +5,7 @@ use crate::{DatabaseError, ObjectFilter, PageRequest, Reader, RowPage, Tx};
 use rusqlite::Row;
 use types::{
     AgentId, FunctionId, Grant, GrantId, IntegrationId, NetworkRuleId, ObjectRef, OfferId,
-    OwnershipOffer, PrincipalId, SecretId, ToolId, VolumeId, WorkspaceId,
+    OwnershipOffer, PrincipalId, SecretId, SkillId, ToolId, VolumeId, WorkspaceId,
 };
 use uuid::Uuid;
 
@@ -242,6 +242,7 @@ fn object_ref(kind: &str, id: Uuid) -> Result<ObjectRef, DatabaseError> {
         "function" => Ok(ObjectRef::Function(FunctionId::new(id))),
         "network_rule" => Ok(ObjectRef::NetworkRule(NetworkRuleId::new(id))),
         "integration" => Ok(ObjectRef::Integration(IntegrationId::new(id))),
+        "skill" => Ok(ObjectRef::Skill(SkillId::new(id))),
         _ => Err(DatabaseError::Corrupt { what: "grant" }),
     }
 }

@@ -36,6 +36,7 @@ mod schema;
 mod sealed_values;
 mod secrets;
 mod sessions;
+mod skills;
 mod tools;
 mod volumes;
 mod writer;

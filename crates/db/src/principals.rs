@@ -18,6 +18,7 @@ pub struct OwnedCounts {
     pub functions: u64,
     pub network_rules: u64,
     pub integrations: u64,
+    pub skills: u64,
     pub documents: u64,
 }
 
@@ -208,6 +209,7 @@ impl Reader<'_> {
              (SELECT count(*) FROM network_rules WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM integrations WHERE workspace = ?1 AND owner = ?2 \
               AND name <> 'internet'), \
+             (SELECT count(*) FROM skills WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM files WHERE workspace = ?1 AND owner = ?2 \
               AND source <> 'code')",
             (workspace.uuid(), principal.uuid()),
@@ -220,7 +222,8 @@ impl Reader<'_> {
                     functions: row.get(4)?,
                     network_rules: row.get(5)?,
                     integrations: row.get(6)?,
-                    documents: row.get(7)?,
+                    skills: row.get(7)?,
+                    documents: row.get(8)?,
                 })
             },
         )?;

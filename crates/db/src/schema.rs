@@ -30,6 +30,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0015_volumes.sql"),
     include_str!("../migrations/0016_names.sql"),
     include_str!("../migrations/0017_inputs.sql"),
+    include_str!("../migrations/0018_skills.sql"),
 ];
 
 /// The first version with a signed audit log; only older ones may be without a signature.

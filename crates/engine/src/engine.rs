@@ -13,6 +13,7 @@ use crate::package_installer::INSTALLS_AT_ONCE;
 use crate::running_executions::RunningExecutions;
 use crate::sandbox_grants::{ReservedGrants, SandboxGrants};
 use crate::session::{LiveSession, SandboxHandle, SessionInfo, SessionParts, not_found_error};
+use crate::shared_directory::GrantedDirectory;
 use crate::start_queue::{CountedExecution, StartQueue, starts_at_once};
 use crate::volumes::{GrantedVolume, VolumeLocks, VolumeMemoryBudget, WritableVolumes};
 use environment::Progress;
@@ -190,12 +191,13 @@ impl Engine {
     ) -> Result<SandboxHandle, Error> {
         let start = active.start().await;
         let volumes = &grants.volumes;
-        if volumes.is_empty() {
+        if volumes.is_empty() && grants.directories.is_empty() {
             let leased = ready.pool.lease(limits, start.ready_left).await;
             let sandbox = leased.map_err(|error| spawn_error(&error))?;
             return Ok(SandboxHandle::new(sandbox, WritableVolumes::default(), grants));
         }
-        let mounts: Vec<_> = volumes.iter().map(GrantedVolume::mount).collect();
+        let directories = grants.directories.iter().map(GrantedDirectory::mount);
+        let mounts: Vec<_> = volumes.iter().map(GrantedVolume::mount).chain(directories).collect();
         let spawned = ready.pool.spawn_with_volumes(limits, &mounts).await;
         drop(start);
         let sandbox = spawned.map_err(|error| spawn_error(&error))?;

@@ -31,6 +31,7 @@ mod running_executions;
 mod sandbox_grants;
 mod session;
 mod session_files;
+mod shared_directory;
 mod slot_queue;
 mod start_queue;
 mod volumes;
@@ -55,6 +56,7 @@ pub use run::{Admitted, FinishedExecution};
 pub use sandbox::{DirectoryListing, ValueBudget};
 pub use sandbox_grants::SandboxGrants;
 pub use session::SessionInfo;
+pub use shared_directory::{GrantedDirectory, SharedDirectory};
 pub use volumes::{
     FileStamp, GrantedVolume, VOLUME_FILES_MAX, VolumeBase, VolumeDirectory, VolumeFileError,
 };

@@ -5,6 +5,7 @@
 //! its session lives, so that what is known to be granted is what is applied.
 
 use crate::egress::{EgressHandler, proxy_variables};
+use crate::shared_directory::GrantedDirectory;
 use crate::volumes::{GrantedVolume, MemoryReservation};
 use redact::OutputRedactor;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,8 @@ use types::SecretId;
 #[derive(Clone, Default)]
 pub struct SandboxGrants {
     pub volumes: Vec<GrantedVolume>,
+    /// Directories of the server that code can read.
+    pub directories: Vec<GrantedDirectory>,
     /// Environment variables: values of secrets, and placeholders for values that stay outside.
     pub variables: BTreeMap<String, String>,
     /// The secrets whose values code can read, each with its version.
@@ -28,8 +31,9 @@ pub struct SandboxGrants {
 
 impl SandboxGrants {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { volumes, variables, exposed_secrets, redactor, egress } = self;
+        let Self { volumes, directories, variables, exposed_secrets, redactor, egress } = self;
         volumes.is_empty()
+            && directories.is_empty()
             && variables.is_empty()
             && exposed_secrets.is_empty()
             && redactor.is_empty()
@@ -48,6 +52,7 @@ impl fmt::Debug for SandboxGrants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SandboxGrants")
             .field("volumes", &self.volumes)
+            .field("directories", &self.directories)
             .field("variables", &self.variables.keys())
             .field("exposed_secrets", &self.exposed_secrets)
             .field("egress", &self.egress)

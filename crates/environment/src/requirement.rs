@@ -262,7 +262,7 @@ impl fmt::Display for Requirement {
 
 impl Requirement {
     /// The original text, for messages.
-    pub(crate) fn original_text(&self) -> &str {
+    pub fn original_text(&self) -> &str {
         &self.source
     }
 

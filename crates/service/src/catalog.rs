@@ -1,5 +1,6 @@
 //! Agents, tools, functions and environments: what can be run.
 
+pub(crate) mod agent_skills;
 pub(crate) mod agent_tools;
 pub(crate) mod agents;
 pub(crate) mod callable_tools;
@@ -10,6 +11,7 @@ pub(crate) mod explain;
 pub(crate) mod functions;
 pub(crate) mod mcp_servers;
 pub(crate) mod packages;
+pub(crate) mod skills;
 pub(crate) mod specification;
 pub(crate) mod tool_bindings;
 pub(crate) mod tool_definition;

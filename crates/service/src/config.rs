@@ -78,6 +78,8 @@ pub struct Config {
     pub secrets_key: Option<Keyring>,
     /// The file of the key that signs the audit log; default: beside the records.
     pub audit_key: Option<PathBuf>,
+    /// Directory of the operator's own skills.
+    pub skills: Option<PathBuf>,
     /// The clock of every expiry, also in the engine.
     pub clock: Clock,
 }
@@ -125,6 +127,7 @@ impl Config {
             caller_token_service: None,
             secrets_key: None,
             audit_key: None,
+            skills: None,
             clock: Clock::system(),
         }
     }

@@ -29,20 +29,22 @@ mod sql;
 mod tasks;
 
 pub use audit::AuditQuery;
+pub use catalog::agent_skills::AgentSkill;
 pub use catalog::agents::{
     AgentQuery, AgentRequest, AgentRights, AgentView, OfferedTool, RemoteToolRef, ResolvedAgent,
 };
 pub use catalog::callable_tools::CallableTools;
-pub use catalog::capabilities::{AgentContents, AgentTool, SpecificationPart};
+pub use catalog::capabilities::{AgentContents, AgentTool, ListedSkill, SpecificationPart};
 pub use catalog::environments::{EnvironmentBuild, EnvironmentRequest};
 pub use catalog::explain::{ExplainQuery, Explanation};
 pub use catalog::functions::{
     DeploymentHandle, FunctionCallQuery, FunctionCallRequest, FunctionRequest, FunctionSource,
 };
 pub use catalog::mcp_servers::MCP_TOOL;
+pub use catalog::skills::{SkillFile, SkillUpload, SkillView};
 pub use catalog::specification::{
-    CodeExecution, McpServerAddress, McpServerEntry, Orchestration, ROUNDS_MAX, SECONDS_MAX,
-    SpecificationText, ToolChoice, agent_name,
+    CodeExecution, CodeToolName, McpServerAddress, McpServerEntry, Orchestration, ROUNDS_MAX,
+    SECONDS_MAX, SkillLoad, SkillReference, SpecificationText, ToolChoice, agent_name,
 };
 pub use catalog::tool_bindings::ApprovalActionChange;
 pub use catalog::tool_definition::{
@@ -78,6 +80,7 @@ pub use identity::{CallerTokenService, CallerTokenServiceError};
 pub use network::{IntegrationChange, IntegrationRequest, NetworkQuery, NetworkRuleRequest};
 pub use page::Page;
 pub use readiness::{CheckResult, Readiness, ReadinessStatus};
+pub use runs::SKILLS_ROOT;
 pub use runs::approvals::{ApprovalDecision, ApprovalJson, ApprovalQuery, DecisionRequest};
 pub use runs::call_target::EXECUTE_PYTHON;
 pub use runs::code_permission::{PermissionChange, ToolPermission};

@@ -1,5 +1,6 @@
 //! [`Service`]: its state, its start and its stop.
 
+use crate::catalog::agent_skills::SkillDirectories;
 use crate::catalog::mcp_servers::McpAccess;
 use crate::catalog::tools::ContractCache;
 use crate::check_slots::CheckSlots;
@@ -69,6 +70,7 @@ pub struct Service {
     /// Shared by sandboxes with the same secrets.
     pub(crate) secret_encodings: SecretEncodingsCache,
     pub(crate) egress_log_queue: Arc<EgressLogQueue>,
+    pub(crate) skill_directories: SkillDirectories,
     pub(crate) approval_changes: broadcast::Sender<ApprovalChange>,
     pub(crate) approval_json: ApprovalJsonCache,
     /// Held while approvals are ended that have expired or whose requester was revoked.
@@ -179,6 +181,7 @@ impl Service {
             proxy,
             secret_encodings: SecretEncodingsCache::default(),
             egress_log_queue: Arc::default(),
+            skill_directories: SkillDirectories::default(),
             self_service_rate: SelfServiceRateLimit::default(),
             readiness: readiness::ReadinessCache::default(),
         });

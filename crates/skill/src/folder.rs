@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 pub const FILES_MAX: usize = 1_000;
 /// Maximum size of a skill: enough for fonts, schemas and images; a data set does not belong in a skill.
 pub const TOTAL_BYTES_MAX: u64 = 32 * 1024 * 1024;
-const DEPTH_MAX: usize = 8;
+pub(crate) const DEPTH_MAX: usize = 8;
 const RESOLVE_FLAGS: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)

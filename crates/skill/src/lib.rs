@@ -6,16 +6,22 @@
 //! [`validate`] is strict, for authors; [`Skill::open`] is lenient, for users of other people's
 //! skills.
 //!
+//! [`SkillFiles`] are the checked files of an upload.
+//!
 //! A directory may be hostile. This crate never opens anything outside of it, whatever links it
 //! contains, and limits what it reads, keeps and traverses.
 
+mod archive;
 mod built_in;
 mod error;
 mod folder;
 mod frontmatter;
 mod rules;
 mod skill;
+mod upload;
 
+pub use archive::ArchiveError;
 pub use error::SkillError;
 pub use folder::{FILES_MAX, FolderError, SkillListing, TOTAL_BYTES_MAX};
 pub use skill::{SKILL_BYTES_MAX, Skill, SkillContents, SkillSummary, validate};
+pub use upload::{SkillFiles, UPLOAD_BYTES_MAX, UploadError};

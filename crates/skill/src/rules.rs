@@ -51,6 +51,24 @@ pub(crate) fn required_text<'a>(
     }
 }
 
+/// The names in `allowed-tools`, which are separated by spaces.
+pub(crate) fn tools(fields: &FrontmatterFields) -> Vec<String> {
+    match fields.get("allowed-tools") {
+        Some(YamlNode::Text(text)) => text.split_whitespace().map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether `metadata` has `load: always`.
+pub(crate) fn is_always_loaded(fields: &FrontmatterFields) -> bool {
+    match fields.get("metadata") {
+        Some(YamlNode::Mapping(metadata)) => {
+            metadata.get("load") == Some(&YamlNode::Text("always".to_owned()))
+        }
+        _ => false,
+    }
+}
+
 fn check_name(name: &str, directory: &str, problems: &mut Vec<SkillError>) {
     if char_count(name) > NAME_CHARS_MAX {
         problems.push(SkillError::NameTooLong { name: name.into(), chars: char_count(name) });

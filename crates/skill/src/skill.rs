@@ -5,6 +5,7 @@ use crate::error::SkillError;
 use crate::folder::{FolderError, SkillFolder, SkillListing, TOTAL_BYTES_MAX};
 use crate::frontmatter::{FrontmatterFields, SkillDocument};
 use crate::rules;
+use crate::upload::SkillFiles;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -33,13 +34,19 @@ pub struct Skill {
     pub summary: SkillSummary,
     /// Errors that its author should fix, but that do not prevent its use.
     pub warnings: Vec<SkillError>,
+    /// The tools that its instructions need (`allowed-tools`).
+    pub tools: Vec<String>,
+    /// Whether its instructions belong into those of an agent from the start (`metadata.load:
+    /// always`).
+    pub always_loaded: bool,
     source: SkillSource,
 }
 
 #[derive(Debug)]
-enum SkillSource {
+pub(crate) enum SkillSource {
     Folder(SkillFolder),
     BuiltIn { name: &'static str, files: BuiltInFiles },
+    Uploaded { files: SkillFiles },
 }
 
 /// All errors of the skill in a directory, by the strict rules of the format.
@@ -72,9 +79,12 @@ impl Skill {
         BUILT_IN.into_iter().map(|(name, _)| name)
     }
 
-    fn load(source: SkillSource) -> Result<Self, SkillError> {
+    pub(crate) fn load(source: SkillSource) -> Result<Self, SkillError> {
         let fields = source.fields()?;
-        let problems = rules::check(&fields, source.name());
+        let problems = match &source {
+            SkillSource::Uploaded { .. } => Vec::new(),
+            source => rules::check(&fields, source.name()),
+        };
         let (fatal, warnings): (Vec<_>, Vec<_>) =
             problems.into_iter().partition(SkillError::is_fatal);
         if let Some(problem) = fatal.into_iter().next() {
@@ -84,7 +94,8 @@ impl Skill {
         let description = rules::required_text(&fields, "description")?;
         let entry =
             SkillSummary { name: name.trim().into(), description: description.trim().into() };
-        Ok(Self { summary: entry, warnings, source })
+        let (tools, always_loaded) = (rules::tools(&fields), rules::is_always_loaded(&fields));
+        Ok(Self { summary: entry, warnings, tools, always_loaded, source })
     }
 
     /// The instructions, for an agent that uses the skill.
@@ -125,10 +136,12 @@ impl SkillSource {
         match self {
             Self::Folder(folder) => &folder.name,
             Self::BuiltIn { name, .. } => name,
+            // It was checked when it was uploaded, and has no directory.
+            Self::Uploaded { .. } => "",
         }
     }
 
-    fn fields(&self) -> Result<FrontmatterFields, SkillError> {
+    pub(crate) fn fields(&self) -> Result<FrontmatterFields, SkillError> {
         SkillDocument::split(&self.skill_file_text()?)?.fields()
     }
 
@@ -156,6 +169,10 @@ impl SkillSource {
                 let (_, content) = found.ok_or_else(|| FolderError::NotFound(path.to_owned()))?;
                 Ok(content.to_vec())
             }
+            Self::Uploaded { files } => {
+                let content = files.files().get(path);
+                content.cloned().ok_or_else(|| FolderError::NotFound(path.to_owned()))
+            }
         }
     }
 
@@ -165,6 +182,11 @@ impl SkillSource {
             Self::BuiltIn { files, .. } => {
                 let files =
                     files.iter().map(|(path, content)| ((*path).to_owned(), content.len() as u64));
+                Ok(SkillListing { files: files.collect(), ..SkillListing::default() })
+            }
+            Self::Uploaded { files } => {
+                let files = files.files().iter();
+                let files = files.map(|(path, content)| (path.clone(), content.len() as u64));
                 Ok(SkillListing { files: files.collect(), ..SkillListing::default() })
             }
         }

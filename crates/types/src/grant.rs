@@ -2,7 +2,7 @@
 
 use crate::{
     AgentId, FunctionId, GrantId, IntegrationId, NetworkRuleId, OfferId, PrincipalId, SecretId,
-    ToolId, VolumeId, WorkspaceId,
+    SkillId, ToolId, VolumeId, WorkspaceId,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -13,11 +13,11 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Privilege {
-    /// Call the tool or the function, invoke the agent, read the volume, use the secret, use the
-    /// integration or the rule for network access; in a workspace: run code and store files.
+    /// Call the tool or the function, invoke the agent, read the volume, use the secret or the
+    /// skill, use the integration or the rule for network access; in a workspace: run code and store files.
     Usage,
-    /// Change it; in a workspace: create tools, functions, agents, volumes, secrets, network rules
-    /// and integrations.
+    /// Change it; in a workspace: create tools, functions, agents, volumes, secrets, skills,
+    /// network rules and integrations.
     Modify,
     /// Everything, including granting and deleting.
     Ownership,
@@ -56,6 +56,7 @@ pub enum ObjectRef {
     Function(FunctionId),
     NetworkRule(NetworkRuleId),
     Integration(IntegrationId),
+    Skill(SkillId),
 }
 
 /// An alias: in a description of the API, `Object` is any JSON object.
@@ -72,6 +73,7 @@ impl ObjectRef {
             Self::Function(_) => "function",
             Self::NetworkRule(_) => "network_rule",
             Self::Integration(_) => "integration",
+            Self::Skill(_) => "skill",
         }
     }
 
@@ -85,6 +87,7 @@ impl ObjectRef {
             Self::Function(id) => id.uuid(),
             Self::NetworkRule(id) => id.uuid(),
             Self::Integration(id) => id.uuid(),
+            Self::Skill(id) => id.uuid(),
         }
     }
 }

@@ -66,6 +66,7 @@ id!(OfferId, "An offer of OWNERSHIP that its recipient has not accepted yet.");
 id!(VolumeId, "One volume: a named directory that outlives sessions.");
 id!(NetworkRuleId, "One network rule: a named list of hosts and ports.");
 id!(IntegrationId, "One integration: a named set of network rules.");
+id!(SkillId, "One uploaded skill: a folder with instructions for agents.");
 id!(SecretId, "One secret: its value can be written, and is never returned.");
 id!(FunctionId, "One function: code that is deployed independently of agents.");
 id!(ToolId, "One tool that clients and agents can call.");

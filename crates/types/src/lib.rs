@@ -26,6 +26,7 @@ mod session;
 mod shared_cache;
 mod tool;
 mod turn_queue;
+mod uploaded_skill;
 mod volume;
 mod work_kind;
 
@@ -46,8 +47,8 @@ pub use function::{
 pub use grant::{Grant, GrantedObject, ObjectRef, OwnershipOffer, Privilege};
 pub use id::{
     AgentId, ApprovalId, ExecutionId, FileId, FunctionId, GrantId, IntegrationId, KeyId,
-    NetworkRuleId, OfferId, ParseIdError, PrincipalId, SandboxId, SecretId, ToolId, VolumeId,
-    WorkspaceId,
+    NetworkRuleId, OfferId, ParseIdError, PrincipalId, SandboxId, SecretId, SkillId, ToolId,
+    VolumeId, WorkspaceId,
 };
 pub use json_size::JsonSize;
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
@@ -68,5 +69,6 @@ pub use session::{Session, SessionStatus};
 pub use shared_cache::SharedCache;
 pub use tool::{Agent, ApprovalAction, RunAs, SpecificationFormat, Tool, ToolBinding};
 pub use turn_queue::TurnQueue;
+pub use uploaded_skill::UploadedSkill;
 pub use volume::{Volume, VolumeAccess, VolumeGrant};
 pub use work_kind::WorkKind;

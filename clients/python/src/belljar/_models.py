@@ -468,6 +468,36 @@ class Document:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Skill:
+    """A skill that was uploaded to the workspace."""
+
+    id: str
+    name: str
+    description: str
+    owner: str
+    author: str
+    file_count: int
+    bytes: int
+    sha256: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillFile:
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillDetails(Skill):
+    """A skill with its instructions and the list of its files."""
+
+    instructions: str
+    files: list[SkillFile]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tool:
     id: str
     name: str

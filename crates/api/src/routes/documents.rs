@@ -4,27 +4,25 @@ use super::Routes;
 use crate::AppState;
 use crate::byte_range::ByteRange;
 use crate::extract::{Json, Path, Query, is_json};
-use crate::files::{self, Octets, stage, with_idle_timeout};
-use crate::multipart;
+use crate::files::{self, Octets};
 use crate::problem::Problem;
 use crate::signed_url::SignedFile;
+use crate::upload_form;
 use axum::Extension;
-use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
-use futures_util::TryStreamExt;
 use service::{Caller, DocumentQuery, FetchRequest, FileRef, Page, RequestCaller};
 use std::sync::Arc;
-use types::{Error, ErrorCode, ExecutionId, File, FileId};
+use types::{ExecutionId, File, FileId};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Files in one form. All of them are on disk before the first is persisted.
-const FILES_MAX: usize = 100;
 /// Size of a form without the content of its files.
 const FORM_BYTES: u64 = 1024 * 1024;
+const HINT: &str = "send multipart/form-data with a part named file, or JSON with urls";
 
 pub(crate) fn routes() -> Routes {
     OpenApiRouter::new()
@@ -68,61 +66,14 @@ async fn create(
         let Json(request) = Json::<FetchRequest>::from_request(request, &app).await?;
         app.service.fetch_documents(&caller, request).await?
     } else {
-        let boundary = kind.and_then(multipart::boundary);
+        let kind = kind.map(str::to_owned);
         app.service.check_upload(&caller, None)?;
-        let boundary = boundary.ok_or_else(|| {
-            let message = "Content-Type must be multipart/form-data with one boundary";
-            Error::new(ErrorCode::ArgsInvalid, message)
-                .hint("send multipart/form-data with a part named file, or JSON with urls")
-        })?;
         files::check_size(&app.service, request.body(), FORM_BYTES)?;
-        let request = request.map(|body| multipart::limit_body(body, &boundary));
-        let form = Multipart::from_request(request, &app).await.map_err(|rejection| {
-            Error::new(ErrorCode::ArgsInvalid, rejection.body_text())
-                .hint("send multipart/form-data with a part named file, or JSON with urls")
-        })?;
-        upload(&app, &caller, form).await?
+        let uploads = upload_form::read(&app.service, request, kind.as_deref(), HINT).await?;
+        app.service.upload_documents(&caller, uploads).await?
     };
     items.iter_mut().for_each(|document| urls.sign_document(document));
     Ok((StatusCode::CREATED, Json(Page { items, next_cursor: None })))
-}
-
-async fn upload(
-    app: &AppState,
-    caller: &Caller,
-    mut form: Multipart,
-) -> Result<Vec<File>, Problem> {
-    let broken = |error: axum::extract::multipart::MultipartError| {
-        Error::new(
-            ErrorCode::ArgsInvalid,
-            format!("invalid multipart form: {}", root_cause(&error)),
-        )
-    };
-    let mut uploads = Vec::new();
-    while let Some(field) = with_idle_timeout(form.next_field()).await?.map_err(broken)? {
-        if uploads.len() == FILES_MAX {
-            let message = format!("a form can have at most {FILES_MAX} files");
-            return Err(Error::new(ErrorCode::RequestTooLarge, message).into());
-        }
-        let Some(name) = field.file_name().map(str::to_owned) else {
-            let error = Error::new(ErrorCode::ArgsInvalid, "a part of the form is not a file");
-            return Err(error.hint("give every part a filename").into());
-        };
-        uploads.push((name, stage(&app.service, field.map_err(|error| root_cause(&error))).await?));
-    }
-    if uploads.is_empty() {
-        return Err(Error::new(ErrorCode::ArgsMissing, "the form has no file").into());
-    }
-    Ok(app.service.upload_documents(caller, uploads).await?)
-}
-
-/// The root cause of an error: the multipart parser reports only that it could not read.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut last = error;
-    while let Some(inner) = last.source() {
-        last = inner;
-    }
-    last.to_string()
 }
 
 /// List documents, newest first

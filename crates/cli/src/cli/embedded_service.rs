@@ -59,7 +59,7 @@ impl EmbeddedService {
             .ok_or_else(|| CliError::internal("the new data directory already has an owner"))?;
         let caller = service.authenticate_key(key.reveal()).map_err(|rejected| *rejected.error)?;
         let caller = RequestCaller { caller: Arc::new(caller), permit: None };
-        let agents = Agents::new(Arc::clone(&service), models, None);
+        let agents = Agents::new(Arc::clone(&service), models);
         Ok(Self { service, agents, caller, key, _records: records })
     }
 

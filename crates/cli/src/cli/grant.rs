@@ -147,7 +147,7 @@ fn parse_privilege(text: &str) -> Result<Privilege, String> {
 }
 
 /// Kinds of objects that a grant can apply to, besides the workspace.
-const GRANTABLE_KINDS: [ResourceKind; 7] = [
+const GRANTABLE_KINDS: [ResourceKind; 8] = [
     ResourceKind::Tool,
     ResourceKind::Agent,
     ResourceKind::Volume,
@@ -155,8 +155,9 @@ const GRANTABLE_KINDS: [ResourceKind; 7] = [
     ResourceKind::Function,
     ResourceKind::NetworkRule,
     ResourceKind::Integration,
+    ResourceKind::Skill,
 ];
-const TARGET_USAGE: &str = "must be `workspace`, `tool:NAME`, `agent:NAME`, `volume:NAME`, `secret:NAME`, `function:NAME`, `network_rule:NAME` or `integration:NAME`";
+const TARGET_USAGE: &str = "must be `workspace`, `tool:NAME`, `agent:NAME`, `volume:NAME`, `secret:NAME`, `function:NAME`, `network_rule:NAME`, `integration:NAME` or `skill:NAME`";
 
 /// Target of a grant, as written on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,6 +19,7 @@ pub(super) enum ResourceKind {
     Function,
     NetworkRule,
     Integration,
+    Skill,
 }
 
 impl ResourceKind {
@@ -35,6 +36,7 @@ impl ResourceKind {
             Self::Function => "function",
             Self::NetworkRule => "network_rule",
             Self::Integration => "integration",
+            Self::Skill => "skill",
         }
     }
 
@@ -59,6 +61,7 @@ impl ResourceKind {
             Self::Function => "/v1/functions",
             Self::NetworkRule => "/v1/network-rules",
             Self::Integration => "/v1/integrations",
+            Self::Skill => "/v1/skills",
         }
     }
 

@@ -85,7 +85,7 @@ async fn serve(config: ServeConfig) -> Result<ExitCode, CliError> {
     let hosts: Vec<String> = config.public_hosts.iter().cloned().chain(public_host).collect();
     let hosts = AllowedHosts::new(address, &hosts);
     let models = Models::new(config.models).map_err(|error| CliError::usage(error.to_string()))?;
-    let agents = Agents::new(Arc::clone(&service), models, config.skills);
+    let agents = Agents::new(Arc::clone(&service), models);
     let app = AppState::new(
         Arc::clone(&service),
         Arc::clone(&agents),

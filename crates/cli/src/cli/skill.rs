@@ -1,8 +1,10 @@
-//! `belljar skill`: manages skills, built-in and of a project.
+//! `belljar skill`: manages skills: built-in, of a project, and of a server.
 
+mod add;
 mod find;
 mod install;
 mod ls;
+mod rm;
 mod run;
 mod show;
 mod validate;
@@ -24,11 +26,12 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar skill validate ./my-skill")]
     Validate(validate::Args),
-    /// List built-in skills and those of this project
+    /// List skills: those of a server if one is set, or else built-in ones and those of this project
     ///
     /// Use it to find the name of a skill.
     #[command(after_help = "Examples:\n  \
-        belljar skill ls")]
+        belljar skill ls\n  \
+        belljar skill ls --server http://127.0.0.1:7117")]
     Ls(ls::Args),
     /// Print the instructions of a skill
     ///
@@ -44,6 +47,19 @@ enum Command {
         belljar skill install code-interpreter\n  \
         belljar skill install ./my-skill --to .claude/skills")]
     Install(install::Args),
+    /// Upload a skill to a server
+    ///
+    /// Use it to give a skill to the agents of a workspace, which name it in their specification.
+    #[command(after_help = "Examples:\n  \
+        belljar skill add ./my-skill\n  \
+        belljar skill add --replace my-skill.zip")]
+    Add(add::Args),
+    /// Delete a skill of a server
+    ///
+    /// Use it when no agent names the skill any more.
+    #[command(after_help = "Examples:\n  \
+        belljar skill rm my-skill")]
+    Rm(rm::Args),
     /// Run a Python script of a skill in a fresh sandbox
     ///
     /// Use it to run a script that the instructions of a skill mention. The files of the skill are
@@ -59,6 +75,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         Command::Ls(args) => ls::main(&args),
         Command::Show(args) => show::main(&args),
         Command::Install(args) => install::main(&args),
+        Command::Add(args) => add::main(&args),
+        Command::Rm(args) => rm::main(&args),
         Command::Run(args) => run::main(&args),
     }
 }

@@ -25,6 +25,8 @@ const OUTER_MODE: u32 = 0o700;
 const BASE_MODE: u32 = 0o711;
 /// Files being written; wiped at the start.
 const STAGING: &str = ".staging";
+/// Directories that are shown to sandboxes for as long as these live; wiped at the start.
+const SHARED: &str = ".shared";
 /// Volumes without a record, in directories that are named by the time.
 const ASIDE: &str = ".aside";
 
@@ -67,6 +69,8 @@ pub enum VolumeFileError {
 }
 
 impl VolumeBase {
+    pub(crate) const SHARED: &str = SHARED;
+
     /// Creates the directories, and removes the half-written files of a server that was killed.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         if let Some(outer) = path.parent() {
@@ -78,7 +82,16 @@ impl VolumeBase {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => create_directory(&staging, 0o700)?,
         }
+        let shared = path.join(SHARED);
+        match fs::remove_dir_all(&shared) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => create_directory(&shared, BASE_MODE)?,
+        }
         Ok(Self(path))
+    }
+
+    pub(crate) fn staging(&self) -> PathBuf {
+        self.0.join(STAGING)
     }
 
     pub fn path(&self) -> &Path {

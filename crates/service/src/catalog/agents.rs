@@ -103,7 +103,7 @@ impl Service {
         let specification = self.check_specification(caller, &request.specification.0).await?;
         let name_missing =
             || invalid_field("/name", "a new agent requires a name, here or in its specification");
-        let references = specification.references();
+        let references = self.workspace_references(&specification).await?;
         let name = request.name.or(specification.name).ok_or_else(name_missing)?;
         names::check_name("/name", &name)?;
         self.check_references(caller, &references, &[])?;
@@ -206,7 +206,7 @@ impl Service {
             if owns.is_none() {
                 self.check_added_access(caller, &before, &specification).await?;
             }
-            let references = specification.references();
+            let references = self.workspace_references(&specification).await?;
             let entry = caller.audit_entry("agent.replace", object, &agent.name);
             let (workspace, row) = (caller.workspace, agent.clone());
             let written = self.db.write(move |tx| {
@@ -252,7 +252,8 @@ impl Service {
         let previous = read_specification(&before.specification).await;
         let previous = previous.map(|previous| previous.references()).unwrap_or_default();
         let workspace = caller.workspace;
-        self.check_references(caller, &specification.references(), &previous)?;
+        let references = self.workspace_references(&specification).await?;
+        self.check_references(caller, &references, &previous)?;
         let bindings = self.db.read(|rows| rows.tool_bindings(workspace, agent.id))?;
         match bindings.iter().find(|binding| specification.has_tool(&binding.tool_name)) {
             Some(binding) => Err(tool_name_taken(&binding.tool_name, &agent.name)),
@@ -262,6 +263,21 @@ impl Service {
                 Ok((agent, specification))
             }
         }
+    }
+
+    /// The objects of the workspace that a specification names. Skills of the server are none.
+    async fn workspace_references(
+        &self,
+        specification: &Specification,
+    ) -> Result<Vec<NamedObject>, RequestError> {
+        let mut references = Vec::new();
+        for reference in specification.references() {
+            let is_skill = reference.kind == NamedKind::Skill;
+            if !is_skill || !self.is_server_skill(&reference.name).await? {
+                references.push(reference);
+            }
+        }
+        Ok(references)
     }
 
     /// Checks that every named object exists, and that the caller may use each one that the
@@ -300,10 +316,14 @@ impl Service {
         specification: &Specification,
     ) -> Result<(), RequestError> {
         // A previous specification that this version cannot read grants nothing.
-        let (previous, previous_of_tools) = match read_specification(&before.specification).await {
-            Ok(previous) => (previous.section.clone(), previous.integrations_of_tools()),
-            Err(_) => Default::default(),
-        };
+        let (previous, previous_of_tools, previous_skills) =
+            match read_specification(&before.specification).await {
+                Ok(previous) => {
+                    let of_tools = previous.integrations_of_tools();
+                    (previous.section, of_tools, previous.orchestration.skills)
+                }
+                Err(_) => Default::default(),
+            };
         let (workspace, section) = (caller.workspace, &specification.section);
         let added =
             section.integrations.iter().filter(|name| !previous.integrations.contains(name));
@@ -321,6 +341,13 @@ impl Service {
                 privilege_for(grant.access),
                 ObjectRef::Volume(volume.id),
             )?;
+        }
+        for skill in &specification.orchestration.skills {
+            let is_new = !previous_skills.iter().any(|previous| previous.name == skill.name);
+            let found = self.db.read(|rows| rows.skill_by_name(workspace, &skill.name))?;
+            if let Some(row) = found.filter(|_| is_new) {
+                self.require_privilege(caller, Privilege::Usage, ObjectRef::Skill(row.id))?;
+            }
         }
         if section.installs && !previous.installs {
             self.require_privilege(caller, Privilege::Install, ObjectRef::Workspace(workspace))?;
@@ -427,6 +454,9 @@ fn referenced_object(
             .map(|integration| ObjectRef::Integration(integration.id)),
         NamedKind::Volume => {
             rows.volume_by_name(workspace, name)?.map(|volume| ObjectRef::Volume(volume.id))
+        }
+        NamedKind::Skill => {
+            rows.skill_by_name(workspace, name)?.map(|skill| ObjectRef::Skill(skill.id))
         }
     })
 }

@@ -3,6 +3,7 @@
 //! A part is added or removed by the operation that replaces the whole specification, with the same
 //! checks, the same author and the same audit entry.
 
+use crate::catalog::agent_skills::AgentSkill;
 use crate::catalog::agents::{AgentRequest, read_specification};
 use crate::catalog::specification::{
     self, CODE_EXECUTION, CodeExecution, Specification, SpecificationEdit, SpecificationText,
@@ -12,7 +13,9 @@ use crate::error::{RequestError, not_found};
 use crate::identity::caller::Caller;
 use crate::service::Service;
 use serde_json::{Value, json};
-use types::{Agent, AgentId, ApprovalAction, ObjectRef, Privilege, Tool, ToolBinding, ToolId};
+use types::{
+    Agent, AgentId, ApprovalAction, Error, ObjectRef, Privilege, Tool, ToolBinding, ToolId,
+};
 
 const TOOLS: &str = "tools";
 const TOOL_RESOURCES: &str = "tool_resources";
@@ -24,8 +27,15 @@ pub struct AgentContents {
     pub code_execution: CodeExecution,
     /// Whether one of the two parts of code execution is there, or both.
     pub names_code_execution: bool,
-    pub skills: Vec<String>,
+    pub skills: Vec<ListedSkill>,
     pub tools: Vec<AgentTool>,
+}
+
+/// A skill that the specification names, or why the agent cannot use it.
+#[derive(Debug, Clone)]
+pub struct ListedSkill {
+    pub name: String,
+    pub found: Result<AgentSkill, Error>,
 }
 
 /// A tool of an agent.
@@ -114,7 +124,7 @@ impl SpecificationPart {
                 }
                 edits
             }
-            Self::Skill(name) if !specification.orchestration.skills.contains(name) => {
+            Self::Skill(name) if !specification.names_skill(name) => {
                 let item = Value::from(name.as_str());
                 vec![SpecificationEdit::AppendItem { list: SKILLS, item }]
             }
@@ -132,7 +142,7 @@ impl SpecificationPart {
             Self::Tool(name) => tool_removals(specification, name),
             Self::Skill(name) => {
                 let skills = specification.orchestration.skills.iter().enumerate().rev();
-                let listed = skills.filter(|(_, skill)| *skill == name);
+                let listed = skills.filter(|(_, skill)| skill.name == *name);
                 let removal = |(index, _)| SpecificationEdit::RemoveItem { list: SKILLS, index };
                 listed.map(removal).collect()
             }
@@ -174,12 +184,30 @@ impl Service {
         for binding in bindings {
             tools.extend(self.attached_tool(caller, &agent, &binding)?);
         }
+        let skills = self.listed_skills(caller, &agent, &specification).await?;
         Ok(AgentContents {
             names_code_execution,
             code_execution: specification.code_execution,
-            skills: specification.orchestration.skills,
+            skills,
             tools,
         })
+    }
+
+    async fn listed_skills(
+        &self,
+        caller: &Caller,
+        agent: &Agent,
+        specification: &Specification,
+    ) -> Result<Vec<ListedSkill>, RequestError> {
+        let run_as = self.effective_principal(caller.workspace, &caller.principal, agent)?;
+        let who = (&run_as, agent.author);
+        let mut listed = Vec::new();
+        for reference in &specification.orchestration.skills {
+            let found = self.load_skill(caller.workspace, who, reference).await;
+            let found = found.map_err(|error| *error.error);
+            listed.push(ListedSkill { name: reference.name.clone(), found });
+        }
+        Ok(listed)
     }
 
     /// The tools in the specification, also those that this server does not run.

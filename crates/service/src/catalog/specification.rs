@@ -5,22 +5,27 @@
 //! values.
 
 mod code_execution;
+mod code_tools;
 mod edit;
 mod embedded_tool;
 mod mcp_servers;
 mod orchestration;
 
 pub(crate) use code_execution::{CODE_EXECUTION, CodeExecutionSection};
+pub use code_tools::CodeToolName;
 pub(crate) use edit::{SpecificationEdit, edit_specification};
 pub(crate) use embedded_tool::EmbeddedTool;
 pub use mcp_servers::{McpServerAddress, McpServerEntry};
-pub use orchestration::{Orchestration, ROUNDS_MAX, SECONDS_MAX, ToolChoice};
+pub use orchestration::{
+    Orchestration, ROUNDS_MAX, SECONDS_MAX, SkillLoad, SkillReference, ToolChoice,
+};
 
 use crate::catalog::tool_definition::{RUN_PYTHON_CODE, details, invalid_tool};
 use crate::data::volumes::privilege_for;
 use crate::error::{ErrorDetail, RequestError, invalid_field};
 use code_execution::{integration_path, volume_path};
 use contract::AnnotationMode;
+use orchestration::skill_path;
 use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -46,8 +51,13 @@ const TEXT_BYTES_MAX: usize = 10 * BYTES_MAX;
 
 /// The names of the built-in tools of a model. A tool of the agent with such a name would be
 /// shadowed.
-const RESERVED_TOOL_NAMES: [&str; 4] =
-    [CODE_EXECUTION, "code_interpreter", "load_skill", "run_skill_script"];
+const RESERVED_TOOL_NAMES: [&str; 5] = [
+    CodeToolName::CodeExecution.name(),
+    CodeToolName::CodeInterpreter.name(),
+    CodeToolName::ExecutePython.name(),
+    "load_skill",
+    "run_skill_script",
+];
 
 const NO_ENTRY: &str =
     "tools requires an entry with tool_spec: {type: code_execution, name: code_execution}";
@@ -74,6 +84,7 @@ impl NamedObject {
 pub(crate) enum NamedKind {
     Integration,
     Volume,
+    Skill,
 }
 
 impl NamedKind {
@@ -81,6 +92,7 @@ impl NamedKind {
         match self {
             Self::Integration => "integration",
             Self::Volume => "volume",
+            Self::Skill => "skill",
         }
     }
 }
@@ -163,6 +175,8 @@ pub(crate) struct Specification {
     pub(crate) name: Option<String>,
     pub(crate) format: SpecificationFormat,
     pub(crate) code_execution: CodeExecution,
+    /// The tools with which its model runs code.
+    pub(crate) code_tools: Vec<CodeToolName>,
     /// Access of its code.
     pub(crate) section: CodeExecutionSection,
     /// Settings of its model.
@@ -183,12 +197,17 @@ impl Specification {
         self.named_tools.iter().any(|tool| tool.name == name)
     }
 
+    pub(crate) fn names_skill(&self, name: &str) -> bool {
+        self.orchestration.skills.iter().any(|skill| skill.name == name)
+    }
+
     /// Whether `tool_resources` has a section of this name.
     pub(crate) fn has_resources(&self, name: &str) -> bool {
         self.resources.iter().any(|key| key == name)
     }
 
-    /// All objects that the specification names, including those in its embedded tools.
+    /// All objects that the specification names, including those in its embedded tools. Skills may
+    /// be those of the server.
     pub(crate) fn references(&self) -> Vec<NamedObject> {
         let integration = |name: &str, path| NamedObject {
             kind: NamedKind::Integration,
@@ -218,7 +237,14 @@ impl Specification {
             path: volume_path(index),
             privilege: privilege_for(grant.access),
         });
-        of_agent.chain(of_tools).chain(of_servers).chain(volumes).collect()
+        let skills = self.orchestration.skills.iter().enumerate();
+        let skills = skills.map(|(index, skill)| NamedObject {
+            kind: NamedKind::Skill,
+            name: skill.name.clone(),
+            path: skill_path(index),
+            privilege: Privilege::Usage,
+        });
+        of_agent.chain(of_tools).chain(of_servers).chain(volumes).chain(skills).collect()
     }
 
     /// The integrations of its embedded tools and of its MCP servers.
@@ -255,7 +281,8 @@ pub(crate) fn parse_specification(text: &str) -> Result<Specification, RequestEr
     warnings.extend(named_tools.iter().filter_map(|tool| tool.warning.clone()));
     let section = CodeExecutionSection::read(resources, &mut warnings)?;
     let orchestration = Orchestration::read(&root, &mut warnings)?;
-    let has_entry = entries.iter().any(|entry| entry.tool == ToolEntryKind::CodeExecution);
+    let code_tools = code_tools(&entries)?;
+    let has_entry = !code_tools.is_empty();
     let missing: Vec<String> = [(has_entry, NO_ENTRY), (section.is_some(), NO_SECTION)]
         .into_iter()
         .filter(|(is_present, _)| !is_present)
@@ -265,6 +292,7 @@ pub(crate) fn parse_specification(text: &str) -> Result<Specification, RequestEr
         name: name(&root),
         format: format(text),
         code_execution: CodeExecution { enabled: missing.is_empty(), missing },
+        code_tools,
         section: section.unwrap_or_default(),
         orchestration,
         embedded,
@@ -351,7 +379,7 @@ struct ToolEntry<'a> {
 
 #[derive(Debug, PartialEq)]
 enum ToolEntryKind<'a> {
-    CodeExecution,
+    Code(CodeToolName),
     /// A Run Python code tool, as its author wrote it.
     Embedded(&'a Value),
     Other(&'a str),
@@ -390,10 +418,11 @@ impl<'a> ToolEntry<'a> {
             })
         };
         let (kind, name) = (field("type")?, field("name")?);
-        let tool = match kind {
-            CODE_EXECUTION if name == CODE_EXECUTION => ToolEntryKind::CodeExecution,
-            RUN_PYTHON_CODE if std::ptr::eq(spec, entry) => ToolEntryKind::Embedded(value),
-            other => ToolEntryKind::Other(other),
+        let code_tool = CodeToolName::from_name(name).filter(|_| kind == CODE_EXECUTION);
+        let tool = match (kind, code_tool) {
+            (_, Some(tool)) => ToolEntryKind::Code(tool),
+            (RUN_PYTHON_CODE, None) if std::ptr::eq(spec, entry) => ToolEntryKind::Embedded(value),
+            (other, None) => ToolEntryKind::Other(other),
         };
         Ok(Self { path, name, tool })
     }
@@ -404,9 +433,10 @@ impl<'a> ToolEntry<'a> {
 
     fn warning(&self) -> Option<String> {
         match self.tool {
-            ToolEntryKind::CodeExecution | ToolEntryKind::Embedded(_) => None,
+            ToolEntryKind::Code(_) | ToolEntryKind::Embedded(_) => None,
             ToolEntryKind::Other(CODE_EXECUTION) => Some(format!(
-                "tool {:?} is of type code_execution, so its name must be code_execution",
+                "tool {:?} is of type code_execution, so its name must be code_execution, \
+                 code_interpreter or execute_python",
                 self.name
             )),
             ToolEntryKind::Other(kind) => Some(format!(
@@ -431,6 +461,20 @@ fn check_tool_names(entries: &[ToolEntry<'_>]) -> Result<(), RequestError> {
         }
     }
     Ok(())
+}
+
+/// The tools that run code. `code_interpreter` is `code_execution`, so that both are one too many.
+fn code_tools(entries: &[ToolEntry<'_>]) -> Result<Vec<CodeToolName>, RequestError> {
+    let mut tools: Vec<CodeToolName> = Vec::new();
+    for entry in entries {
+        let ToolEntryKind::Code(tool) = entry.tool else { continue };
+        if tool.takes_requests() && tools.iter().any(|other| other.takes_requests()) {
+            let message = "code_interpreter is another name of code_execution; name one of them";
+            return Err(invalid_field(&entry.path, message));
+        }
+        tools.push(tool);
+    }
+    Ok(tools)
 }
 
 /// All embedded tools, or all errors.
@@ -519,6 +563,31 @@ mod tests {
         assert_eq!(missing(&with(CODE_EXECUTION, "python")), [NO_ENTRY]);
         assert_eq!(missing(&with("generic", CODE_EXECUTION)), [NO_ENTRY]);
         assert_eq!(missing(&with("code_Execution", CODE_EXECUTION)), [NO_ENTRY]);
+    }
+
+    #[test]
+    fn the_tools_of_the_model_that_run_code_are_those_that_are_named() {
+        let named = |names: &[&str]| {
+            let entry =
+                |name: &&str| format!("{{tool_spec: {{type: code_execution, name: {name}}}}}");
+            let entries: Vec<String> = names.iter().map(entry).collect();
+            format!("tools: [{}]\ntool_resources: {{code_execution: {{}}}}", entries.join(", "))
+        };
+        for names in [
+            &["code_execution"][..],
+            &["code_interpreter"],
+            &["execute_python"],
+            &["execute_python", "code_interpreter"],
+        ] {
+            let specification = parse_specification(&named(names)).unwrap();
+            assert!(specification.code_execution.enabled, "{names:?}");
+            let tools: Vec<&str> =
+                specification.code_tools.iter().map(|tool| tool.name()).collect();
+            assert_eq!(tools, names);
+        }
+        let (path, message) = refusal(&named(&["code_execution", "code_interpreter"]));
+        assert_eq!(path, "/specification/tools/1");
+        assert!(message.contains("another name of code_execution"), "{message}");
     }
 
     #[test]

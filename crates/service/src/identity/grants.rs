@@ -15,8 +15,8 @@ use db::{DatabaseError, GrantFilter, NewAuditEntry, Reader, Tx};
 use serde::Deserialize;
 use types::{
     AgentId, Error, ErrorCode, FunctionId, Grant, GrantId, GrantedObject, IntegrationId,
-    NetworkRuleId, ObjectRef, PrincipalId, Privilege, SecretId, SecretScope, ToolId, VolumeId,
-    WorkspaceId,
+    NetworkRuleId, ObjectRef, PrincipalId, Privilege, SecretId, SecretScope, SkillId, ToolId,
+    VolumeId, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -44,6 +44,7 @@ pub enum ObjectKind {
     Function,
     NetworkRule,
     Integration,
+    Skill,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -177,6 +178,7 @@ impl ObjectKind {
             Self::Function => ObjectRef::Function(FunctionId::new(id)),
             Self::NetworkRule => ObjectRef::NetworkRule(NetworkRuleId::new(id)),
             Self::Integration => ObjectRef::Integration(IntegrationId::new(id)),
+            Self::Skill => ObjectRef::Skill(SkillId::new(id)),
         }
     }
 }
@@ -252,6 +254,7 @@ pub(crate) fn exists(
         ObjectRef::Function(id) => rows.function(workspace, id)?.is_some(),
         ObjectRef::NetworkRule(id) => rows.network_rule(workspace, id)?.is_some(),
         ObjectRef::Integration(id) => rows.integration(workspace, id)?.is_some(),
+        ObjectRef::Skill(id) => rows.skill(workspace, id)?.is_some(),
     })
 }
 

@@ -265,6 +265,12 @@ pub(crate) fn transfer_ownership(
                 tx.update_integration(workspace, &integration)?;
             }
         }
+        ObjectRef::Skill(id) => {
+            if let Some(skill) = tx.skill(workspace, id)? {
+                let skill = types::UploadedSkill { owner, updated_at, ..skill };
+                tx.update_skill(workspace, &skill, None)?;
+            }
+        }
     }
     tx.delete_grants_on(workspace, grant.object)?;
     tx.insert_grant(workspace, grant)

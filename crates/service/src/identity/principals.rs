@@ -411,6 +411,7 @@ fn describe_owned(owned: OwnedCounts) -> Option<String> {
         (owned.functions, "function"),
         (owned.network_rules, "network rule"),
         (owned.integrations, "integration"),
+        (owned.skills, "skill"),
     ];
     let counted = kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| match count {
         1 => format!("1 {what}"),

@@ -104,6 +104,7 @@ impl Service {
             needs_egress.then(|| self.egress_handler(workspace, caller, source, redactor.clone()));
         Ok(SandboxGrants {
             volumes,
+            directories: Vec::new(),
             variables: credentials::variables(&secrets)
                 .into_iter()
                 .chain(caller_token.iter().flat_map(CallerTokenGrant::variables))
@@ -164,7 +165,7 @@ impl Service {
 
     /// Refuses code in a session that has more than the author of the code may use: volumes, integrations
     /// and values of secrets that code can read.
-    async fn check_author_in_session(
+    pub(crate) async fn check_author_in_session(
         &self,
         workspace: WorkspaceId,
         caller: &Principal,
@@ -238,7 +239,7 @@ impl Service {
                 })
             }
             IntegrationSource::Agent(id) => {
-                let AuthorizedAgent { agent, section, run_as } =
+                let AuthorizedAgent { agent, section, run_as, .. } =
                     self.authorize_agent(workspace, caller, *id).await?;
                 let author = CodeAuthor::Other { by: agent.author, has_values: false };
                 Ok(ResolvedIntegrations { integrations: section.integrations, run_as, author })

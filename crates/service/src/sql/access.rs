@@ -82,9 +82,10 @@ impl Service {
             ObjectRef::Secret(_) => ObjectKind::Secret,
             ObjectRef::Agent(_) => ObjectKind::Agent,
             ObjectRef::Workspace(_) => ObjectKind::Workspace,
-            ObjectRef::Tool(_) | ObjectRef::Volume(_) | ObjectRef::Function(_) => {
-                return Ok(Vec::new());
-            }
+            ObjectRef::Tool(_)
+            | ObjectRef::Volume(_)
+            | ObjectRef::Function(_)
+            | ObjectRef::Skill(_) => return Ok(Vec::new()),
         };
         let query = GrantQuery {
             principal: Some(principal),

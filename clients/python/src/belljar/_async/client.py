@@ -29,7 +29,7 @@ from .session import AsyncSession
 from .stream import AsyncStream
 from .tools import AsyncAgents, AsyncApprovals, AsyncTools
 from .transport import AsyncTransport
-from .work import AsyncDocuments, AsyncExecutions, AsyncSessions
+from .work import AsyncDocuments, AsyncExecutions, AsyncSessions, AsyncSkills
 
 
 class AsyncBelljar:
@@ -43,6 +43,7 @@ class AsyncBelljar:
         self.executions = AsyncExecutions(self._transport)
         self.sessions = AsyncSessions(self._transport)
         self.documents = AsyncDocuments(self._transport)
+        self.skills = AsyncSkills(self._transport)
         self.tools = AsyncTools(self._transport)
         self.agents = AsyncAgents(self._transport)
         self.catalog = AsyncCatalog(self._transport)

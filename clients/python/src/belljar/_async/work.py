@@ -14,11 +14,13 @@ from .._models import (
     Execution,
     SessionInfo,
     SessionStatus,
+    Skill,
+    SkillDetails,
     Status,
     Trace,
     TraceFormat,
 )
-from .._requests import executions, files, runs, sessions
+from .._requests import executions, files, runs, sessions, skills
 from .session import AsyncSession
 from .transport import AsyncTransport
 
@@ -114,3 +116,29 @@ class AsyncDocuments:
 
     async def delete(self, document_id: str) -> None:
         await self._transport.send(files.delete_document(document_id))
+
+
+class AsyncSkills:
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def upload(self, path: str | PathLike[str]) -> Skill:
+        """Upload a skill: its directory, or a ZIP archive of it."""
+        return await self._transport.send(skills.upload(path))
+
+    async def replace(self, skill_id: str, path: str | PathLike[str]) -> Skill:
+        """Replace the files of a skill, whose name stays."""
+        return await self._transport.send(skills.replace(skill_id, path))
+
+    def list(self) -> AsyncIterator[Skill]:
+        return self._transport.pages(skills.skills())
+
+    async def get(self, skill_id: str) -> SkillDetails:
+        return await self._transport.send(skills.skill(skill_id))
+
+    async def read(self, skill_id: str, name: str) -> bytes:
+        """Read a file of a skill, such as `SKILL.md`."""
+        return await self._transport.send(skills.read_file(skill_id, name))
+
+    async def delete(self, skill_id: str) -> None:
+        await self._transport.send(skills.delete_skill(skill_id))

@@ -30,7 +30,7 @@ from .session import Session
 from .stream import Stream
 from .tools import Agents, Approvals, Tools
 from .transport import Transport
-from .work import Documents, Executions, Sessions
+from .work import Documents, Executions, Sessions, Skills
 
 
 class Belljar:
@@ -44,6 +44,7 @@ class Belljar:
         self.executions = Executions(self._transport)
         self.sessions = Sessions(self._transport)
         self.documents = Documents(self._transport)
+        self.skills = Skills(self._transport)
         self.tools = Tools(self._transport)
         self.agents = Agents(self._transport)
         self.catalog = Catalog(self._transport)

@@ -15,11 +15,13 @@ from .._models import (
     Execution,
     SessionInfo,
     SessionStatus,
+    Skill,
+    SkillDetails,
     Status,
     Trace,
     TraceFormat,
 )
-from .._requests import executions, files, runs, sessions
+from .._requests import executions, files, runs, sessions, skills
 from .session import Session
 from .transport import Transport
 
@@ -115,3 +117,29 @@ class Documents:
 
     def delete(self, document_id: str) -> None:
         self._transport.send(files.delete_document(document_id))
+
+
+class Skills:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def upload(self, path: str | PathLike[str]) -> Skill:
+        """Upload a skill: its directory, or a ZIP archive of it."""
+        return self._transport.send(skills.upload(path))
+
+    def replace(self, skill_id: str, path: str | PathLike[str]) -> Skill:
+        """Replace the files of a skill, whose name stays."""
+        return self._transport.send(skills.replace(skill_id, path))
+
+    def list(self) -> Iterator[Skill]:
+        return self._transport.pages(skills.skills())
+
+    def get(self, skill_id: str) -> SkillDetails:
+        return self._transport.send(skills.skill(skill_id))
+
+    def read(self, skill_id: str, name: str) -> bytes:
+        """Read a file of a skill, such as `SKILL.md`."""
+        return self._transport.send(skills.read_file(skill_id, name))
+
+    def delete(self, skill_id: str) -> None:
+        self._transport.send(skills.delete_skill(skill_id))

@@ -13,7 +13,6 @@ use engine::HostResources;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
-use std::path::PathBuf;
 use std::time::Duration;
 use types::{Limit, LimitsRequest, OperatorCaps, WorkKind};
 
@@ -52,7 +51,6 @@ pub(super) struct ServeConfig {
     pub(super) log: String,
     pub(super) otlp_endpoint: Option<String>,
     pub(super) models: ModelSettings,
-    pub(super) skills: Option<PathBuf>,
     /// Additional packages of the default environment that are not yet installed.
     pub(super) packages: Option<ExtraPackages>,
     pub(super) service: service::Config,
@@ -90,7 +88,6 @@ impl ServeConfig {
                 options.model_endpoint.unwrap_or_default(),
                 options.record,
             )?,
-            skills: options.skills,
             packages: options.packages,
             service,
             engine,
@@ -128,6 +125,7 @@ fn service_config(
     Ok(service::Config {
         secrets_key: secrets_key()?,
         audit_key: options.audit_key.take(),
+        skills: options.skills.take(),
         environment: options.environment.take().unwrap_or(defaults.environment.clone()),
         environments: kind_environments(options.environment_for.take().unwrap_or_default()),
         document_bytes_max: mib_to_bytes(options.document_mib, defaults.document_bytes_max),

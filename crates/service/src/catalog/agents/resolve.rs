@@ -1,7 +1,7 @@
 //! Resolves an agent for a run: the instructions of its model and the tools that it may call.
 
 use crate::catalog::agents::read_specification;
-use crate::catalog::specification::{CodeExecution, McpServerEntry, Orchestration};
+use crate::catalog::specification::{CodeExecution, CodeToolName, McpServerEntry, Orchestration};
 use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
 use crate::identity::caller::Caller;
 use crate::service::Service;
@@ -13,6 +13,10 @@ pub struct ResolvedAgent {
     pub agent: Agent,
     pub orchestration: Orchestration,
     pub code_execution: CodeExecution,
+    /// The tools with which its model runs code, if it may run any.
+    pub code_tools: Vec<CodeToolName>,
+    /// Whether its code can read the conversation.
+    pub shows_conversation: bool,
     pub tools: Vec<OfferedTool>,
     /// The names of tools that the agent has and may not call.
     pub denied_tools: Vec<String>,
@@ -98,6 +102,8 @@ impl Service {
             mcp_servers: specification.mcp_servers,
             orchestration: specification.orchestration,
             code_execution: specification.code_execution,
+            code_tools: specification.code_tools,
+            shows_conversation: !specification.section.hides_conversation,
             agent,
             warnings,
         })

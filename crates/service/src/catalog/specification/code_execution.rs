@@ -2,6 +2,7 @@
 
 use super::specification_pointer;
 use crate::error::{RequestError, invalid_field};
+use crate::runs::{CONVERSATION_ROOT, SKILLS_ROOT};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::path::{Component, Path};
@@ -13,11 +14,14 @@ const APPROVAL_ACTION: &str = "approval_action";
 const INTEGRATIONS: &str = "external_access_integrations";
 const REPOSITORIES: &str = "artifact_repositories";
 const VOLUMES: &str = "volumes";
+const CONVERSATION: &str = "conversation";
 
 /// The package index: its name on the platform of the vendor document, and its usual name.
 const PYPI: [&str; 2] = ["SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY", "PYPI"];
 /// The directory of volumes inside a sandbox.
 const VOLUMES_ROOT: &str = "/mnt";
+/// The directories below it in which code finds the skills of its agent, and the conversation.
+const RESERVED: [&str; 2] = [SKILLS_ROOT, CONVERSATION_ROOT];
 /// Each volume is a mount of every sandbox of the agent.
 const VOLUMES_MAX: usize = 16;
 /// Each integration is looked up for every connection.
@@ -35,6 +39,8 @@ pub(crate) struct CodeExecutionSection {
     pub(crate) volumes: Vec<VolumeGrant>,
     /// The names of the integrations that its code may use.
     pub(crate) integrations: Vec<String>,
+    /// Whether its code is not shown the conversation.
+    pub(crate) hides_conversation: bool,
 }
 
 impl CodeExecutionSection {
@@ -59,6 +65,7 @@ impl CodeExecutionSection {
                 REPOSITORIES => section.installs = repositories(&path, value, warnings)?,
                 VOLUMES => section.volumes = volumes(&path, value)?,
                 INTEGRATIONS => section.integrations = integrations(&path, value)?,
+                CONVERSATION => section.hides_conversation = !boolean(&path, value)?,
                 other => {
                     warnings.push(format!("unknown key tool_resources.code_execution.{other}"))
                 }
@@ -76,6 +83,10 @@ pub(super) fn approval_action(path: &str, value: &Value) -> Result<ApprovalActio
 
 fn text<'a>(path: &str, value: &'a Value) -> Result<&'a str, RequestError> {
     value.as_str().ok_or_else(|| invalid_field(path, "must be a name (a string)"))
+}
+
+fn boolean(path: &str, value: &Value) -> Result<bool, RequestError> {
+    value.as_bool().ok_or_else(|| invalid_field(path, "must be true or false"))
 }
 
 fn list<'a>(path: &str, value: &'a Value) -> Result<&'a Vec<Value>, RequestError> {
@@ -184,7 +195,10 @@ fn volume(path: &str, value: &Value) -> Result<VolumeGrant, RequestError> {
     let mount_path = field("path").transpose()?.map(str::to_owned);
     let mount_path = mount_path.unwrap_or_else(|| format!("{VOLUMES_ROOT}/{name}"));
     if !is_mount_path(&mount_path) {
-        let message = format!("must be below {VOLUMES_ROOT}, such as {VOLUMES_ROOT}/data");
+        let message = format!(
+            "must be below {VOLUMES_ROOT}, such as {VOLUMES_ROOT}/data, and not in {}",
+            RESERVED.join(" or ")
+        );
         return Err(invalid_field(&format!("{path}/path"), message));
     }
     Ok(VolumeGrant { name: name.to_owned(), access, path: mount_path })
@@ -193,6 +207,9 @@ fn volume(path: &str, value: &Value) -> Result<VolumeGrant, RequestError> {
 fn is_mount_path(mount_path: &str) -> bool {
     let Ok(below) = Path::new(mount_path).strip_prefix(VOLUMES_ROOT) else { return false };
     let parts = below.components().count();
+    if RESERVED.iter().any(|reserved| Path::new(mount_path).starts_with(reserved)) {
+        return false;
+    }
     (1..=PATH_PARTS_MAX).contains(&parts)
         && below.components().all(|part| matches!(part, Component::Normal(_)))
         && !mount_path.split('/').skip(1).any(|part| part.is_empty() || part == ".")
@@ -239,6 +256,15 @@ mod tests {
     }
 
     #[test]
+    fn the_conversation_is_shown_to_code_unless_its_section_says_otherwise() {
+        assert!(!read("{}").unwrap().hides_conversation);
+        assert!(!read(r#"{"conversation": true}"#).unwrap().hides_conversation);
+        assert!(read(r#"{"conversation": false}"#).unwrap().hides_conversation);
+        assert!(read(r#"{"conversation": "no"}"#).is_err());
+        assert!(read(r#"{"volumes": [{"name": "skills2", "access": "read"}]}"#).is_ok());
+    }
+
+    #[test]
     fn a_volume_at_an_odd_place_or_with_an_odd_access_is_refused() {
         for path in [
             "/",
@@ -250,6 +276,9 @@ mod tests {
             "/mnt/./x",
             "/mnt/x/",
             "/mntx",
+            "/mnt/skills",
+            "/mnt/skills/tea",
+            "/mnt/conversation/a",
         ] {
             let section =
                 format!(r#"{{"volumes": [{{"name": "a", "access": "read", "path": {path:?}}}]}}"#);

@@ -24,14 +24,30 @@ pub enum ToolChoice {
     Tools(Vec<String>),
 }
 
+/// A skill that the specification names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkillReference {
+    pub name: String,
+    /// When its instructions are loaded; the skill decides if absent.
+    pub load: Option<SkillLoad>,
+}
+
+/// When the instructions of a skill are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SkillLoad {
+    /// They are part of the instructions of the agent.
+    Always,
+    /// The model loads them when it needs them.
+    OnDemand,
+}
+
 /// Settings of the model; absent fields have the defaults of the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Orchestration {
     /// `provider/model`.
     pub model: Option<String>,
     pub instructions: String,
-    /// Names of skills.
-    pub skills: Vec<String>,
+    pub skills: Vec<SkillReference>,
     pub tool_choice: ToolChoice,
     /// What the model reads of a call of a `code_runner` tool.
     pub tool_results: ResultForm,
@@ -148,34 +164,44 @@ fn instructions(root: &Map<String, Value>) -> Result<String, RequestError> {
     }
 }
 
-fn skills(root: &Map<String, Value>) -> Result<Vec<String>, RequestError> {
+/// The path of a skill in the specification.
+pub(super) fn skill_path(index: usize) -> String {
+    specification_pointer(&format!("/skills/{index}"))
+}
+
+fn skills(root: &Map<String, Value>) -> Result<Vec<SkillReference>, RequestError> {
+    let invalid = |message: String| Err(invalid_field(&specification_pointer("/skills"), message));
     let list = match root.get("skills") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(list)) if list.len() <= SKILLS_MAX => list,
-        Some(Value::Array(_)) => {
-            return Err(invalid_field(
-                &specification_pointer("/skills"),
-                format!("can have at most {SKILLS_MAX} skills"),
-            ));
+        Some(Value::Array(_)) => return invalid(format!("can have at most {SKILLS_MAX} skills")),
+        Some(_) => return invalid("must be a list of names".to_owned()),
+    };
+    let mut skills: Vec<SkillReference> = Vec::with_capacity(list.len());
+    for (index, value) in list.iter().enumerate() {
+        let skill = skill(&skill_path(index), value)?;
+        if skills.iter().any(|other| other.name == skill.name) {
+            let message = format!("skill {:?} is listed twice", skill.name);
+            return Err(invalid_field(&skill_path(index), message));
         }
+        skills.push(skill);
+    }
+    Ok(skills)
+}
+
+/// A skill: its name, or a mapping with `name` and optionally `load`.
+fn skill(path: &str, value: &Value) -> Result<SkillReference, RequestError> {
+    let name = value.as_str().or_else(|| value.get("name").and_then(Value::as_str));
+    let name = name.ok_or_else(|| invalid_field(path, "must be the name of a skill"))?;
+    let load = match value.get("load").map(Value::as_str) {
+        None => None,
+        Some(Some("always")) => Some(SkillLoad::Always),
+        Some(Some("on_demand")) => Some(SkillLoad::OnDemand),
         Some(_) => {
-            return Err(invalid_field(
-                &specification_pointer("/skills"),
-                "must be a list of names",
-            ));
+            return Err(invalid_field(&format!("{path}/load"), "must be always or on_demand"));
         }
     };
-    let name = |(index, value): (usize, &Value)| {
-        let named = value.as_str().or_else(|| value.get("name").and_then(Value::as_str));
-        let invalid = || {
-            invalid_field(
-                &specification_pointer(&format!("/skills/{index}")),
-                "must be the name of a skill",
-            )
-        };
-        named.map(str::to_owned).ok_or_else(invalid)
-    };
-    list.iter().enumerate().map(name).collect()
+    Ok(SkillReference { name: name.to_owned(), load })
 }
 
 fn tool_results(root: &Map<String, Value>) -> Result<ResultForm, RequestError> {
@@ -235,12 +261,14 @@ mod tests {
     fn what_the_model_is_told_and_may_use_is_read_as_people_write_it() {
         let read = orchestration(
             "model: openai/gpt-5-mini\ninstructions: {response: Be kind., orchestration: Compute.}\n\
-             skills: [dataviz, {name: code-interpreter}]\ntool_choice: {type: tool, name: [convert]}\n\
+             skills: [dataviz, {name: tea, load: always}]\ntool_choice: {type: tool, name: [convert]}\n\
              budget: {rounds: 3, tokens: 1000, seconds: 60}",
         );
         assert_eq!(read.model.as_deref(), Some("openai/gpt-5-mini"));
         assert_eq!(read.instructions, "Be kind.\n\nCompute.");
-        assert_eq!(read.skills, ["dataviz", "code-interpreter"]);
+        let skill = |name: &str, load| SkillReference { name: name.to_owned(), load };
+        let skills = [skill("dataviz", None), skill("tea", Some(SkillLoad::Always))];
+        assert_eq!(read.skills, skills);
         assert_eq!(read.tool_choice, ToolChoice::Tools(vec!["convert".to_owned()]));
         assert_eq!((read.rounds, read.tokens, read.seconds), (Some(3), Some(1000), Some(60)));
         let other = orchestration(
@@ -272,6 +300,8 @@ mod tests {
             ("instructions: {system: 1}", "/specification/instructions/system"),
             ("skills: dataviz", "/specification/skills"),
             ("skills: [1]", "/specification/skills/0"),
+            ("skills: [tea, tea]", "/specification/skills/1"),
+            ("skills: [{name: tea, load: never}]", "/specification/skills/0/load"),
             ("tool_choice: never", "/specification/tool_choice"),
             ("tool_choice: {type: tool}", "/specification/tool_choice"),
             ("budget: 5", "/specification/budget"),

@@ -3,7 +3,7 @@
 //! changed.
 
 use crate::catalog::agents;
-use crate::catalog::specification::{CODE_EXECUTION, CodeExecutionSection};
+use crate::catalog::specification::{CODE_EXECUTION, CodeExecutionSection, SkillReference};
 use crate::error::{RequestError, missing_privilege, not_found};
 use crate::identity::caller::Caller;
 use crate::network::IntegrationSource;
@@ -23,6 +23,8 @@ pub(crate) struct AuthorizedAgent {
     pub(crate) agent: Agent,
     /// The section of its specification that grants.
     pub(crate) section: CodeExecutionSection,
+    /// The skills that its specification names.
+    pub(crate) skills: Vec<SkillReference>,
     /// The principal whose rights its code has.
     pub(crate) run_as: Principal,
 }
@@ -62,7 +64,8 @@ impl Service {
             return Err(Error::new(ErrorCode::ToolUnavailable, message).hint(hint).into());
         }
         let run_as = self.effective_principal(workspace, principal, &agent)?;
-        Ok(AuthorizedAgent { agent, section: specification.section, run_as })
+        let (section, skills) = (specification.section, specification.orchestration.skills);
+        Ok(AuthorizedAgent { agent, section, skills, run_as })
     }
 
     /// Authorizes a new session: by its agent, or by the right to open a session without one.
@@ -116,7 +119,12 @@ impl Service {
                 )
             }
         };
-        self.resolve_grants(workspace, principal, source, volumes).await
+        let directories = match agent {
+            Some(authorized) => self.granted_directories(workspace, authorized).await?,
+            None => Vec::new(),
+        };
+        let grants = self.resolve_grants(workspace, principal, source, volumes).await?;
+        Ok(SandboxGrants { directories, ..grants })
     }
 
     /// Refuses a session whose grants differ from what its owner and its agent may grant now. Rights
@@ -131,7 +139,9 @@ impl Service {
         self.check_exposed_secrets(workspace, principal, session, &granted).await?;
         let Some(agent) = session.agent else { return Ok(()) };
         let authorized = self.authorize_agent(workspace, principal, agent).await?;
-        if self.granted_volumes(workspace, &authorized)? == granted.volumes {
+        if self.granted_volumes(workspace, &authorized)? == granted.volumes
+            && self.has_current_skills(workspace, &authorized, &granted.directories)?
+        {
             return Ok(());
         }
         let message = format!("the grants of agent {:?} have changed", authorized.agent.name);
