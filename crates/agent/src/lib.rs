@@ -25,7 +25,7 @@ mod skills;
 mod toolbox;
 mod trace;
 
-pub use chat::{AGENT, ChatRequest, InputMessage};
+pub use chat::{AGENT, ChatRequest, ExternalChatRequest, InputMessage};
 pub use chat_result::{ChatEnvelope, ChatResult};
 pub use code_run::{Artifact, CodeRequest, CodeResult, UploadedFile, code_result, not_a_run_error};
 pub use confirmation::{Confirmation, ConfirmationKind, ConfirmationStatus};
