@@ -387,6 +387,33 @@ async fn a_tool_that_works_on_the_files_of_a_session_is_bound_by_the_rights_and_
     assert_eq!(ended["status"], "cancelled", "{ended}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_asks_first_works_on_the_files_of_its_session_once_it_is_allowed() {
+    let world = World::start().await;
+    let (owner, ann) = (&world.owner, Person::new(&world, "ann").await);
+    let mut asking = with_token("asking", CANARY);
+    asking["approval_action"] = json!("review");
+    asking["configuration"]["code"] = json!(
+        "import os\n\ndef run(input):\n    open('made.txt', 'w').write(open('note.txt').read())\n    \
+         return len(os.environ['TOKEN'])\n"
+    );
+    let tool = owner.post("/v1/tools", asking).await;
+    grant(owner, &ann.id, "USAGE", &workspace(owner).await).await;
+    grant(owner, &ann.id, "USAGE", &on("tool", &tool)).await;
+    let session = ann.session().await;
+    ann.run(&session, "open('note.txt', 'w').write('a note')").await;
+    let call = json!({"arguments": {}, "sandbox_id": session});
+    let asked = ann.post(&format!("{}/call", path(&tool)), call).await;
+    assert_eq!(asked["status"], "waiting_approval", "{asked}");
+    let made = "import os; os.path.exists('made.txt')";
+    assert_eq!(ann.run(&session, made).await["value"], false, "nothing runs before");
+    let decision = Some(json!({"decision": "allow"}));
+    assert_eq!(owner.call("POST", &approval_of(&asked), decision).await.0, 200);
+    let done = settled(&ann, &asked).await;
+    assert_eq!(done["value"], CANARY.len(), "{done}");
+    assert_eq!(ann.run(&session, "open('made.txt').read()").await["value"], "a note");
+}
+
 /// Starts a call, and gives its record before it has ended.
 async fn begin(who: &Api, path: &str, call: &Value) -> Value {
     let request = who.request(Method::POST, path).header("prefer", "respond-async");

@@ -46,9 +46,47 @@ pub struct ChatRequest {
     /// `code_model`, else the server's default
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// External id of the agent: its name, where no id is in the path; returned with the answer
+    /// Id of the agent in another system; returned with the answer
     #[serde(default, rename = "agentExternalId", skip_serializing_if = "Option::is_none")]
     pub agent_external_id: Option<String>,
+}
+
+/// A message to the agent that `agentExternalId` names
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExternalChatRequest {
+    /// Name of the agent; returned with the answer
+    #[serde(rename = "agentExternalId")]
+    agent_external_id: String,
+    #[serde(default)]
+    message: Option<String>,
+    #[serde(default)]
+    messages: Vec<InputMessage>,
+    /// Cursor of the answer to continue from; a new conversation if absent
+    #[serde(default)]
+    cursor: Option<String>,
+    /// Name of the conversation: requests with the same key use the same session
+    #[serde(default)]
+    key: Option<String>,
+    /// Documents for its code, in `/home/uploaded_files/`
+    #[serde(default)]
+    document_ids: Vec<FileId>,
+}
+
+impl ExternalChatRequest {
+    /// The external id of the agent, and the request to the agent.
+    pub fn into_request(self) -> (String, ChatRequest) {
+        let Self { agent_external_id, message, messages, cursor, key, document_ids } = self;
+        let request = ChatRequest {
+            message,
+            messages,
+            cursor,
+            key,
+            document_ids,
+            agent_external_id: Some(agent_external_id.clone()),
+        };
+        (agent_external_id, request)
+    }
 }
 
 /// One of `messages`

@@ -32,7 +32,7 @@ pub use capabilities::{
     CODE_INTERPRETER_DESCRIPTION, CODE_INTERPRETER_TITLE, Capability, CapabilityCategory,
     CapabilityKind, CapabilitySource, CapabilityState, NewCapability, skill_title,
 };
-pub use chat::{AGENT, ChatRequest, InputMessage};
+pub use chat::{AGENT, ChatRequest, ExternalChatRequest, InputMessage};
 pub use chat_result::{ChatEnvelope, ChatResult};
 pub use code_run::{Artifact, CodeRequest, CodeResult, UploadedFile, code_result, not_a_run_error};
 pub use confirmation::{Confirmation, ConfirmationKind, ConfirmationStatus};

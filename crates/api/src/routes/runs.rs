@@ -10,7 +10,8 @@ use crate::record_response::record_response;
 use crate::sse::{self, ResponseMode};
 use crate::trace_format::{TraceFormat, TraceQuery, render_run};
 use agent::{
-    ChatRequest, ChatResult, CodeRequest, CodeResult, Trace, code_result, not_a_run_error,
+    ChatRequest, ChatResult, CodeRequest, CodeResult, ExternalChatRequest, Trace, code_result,
+    not_a_run_error,
 };
 use axum::Extension;
 use axum::extract::State;
@@ -160,7 +161,7 @@ async fn run_agent(
         ("Idempotency-Key" = Option<String>, Header, description = "a request with the same key is \
                                                                     executed once"),
     ),
-    request_body = ChatRequest,
+    request_body = ExternalChatRequest,
     responses(
         (status = 200, description = "The answer, or its events with `Accept: text/event-stream`", body = ChatResult),
         (status = 202, description = "Started; `Location` is its record", body = Execution),
@@ -171,9 +172,10 @@ async fn run_named_agent(
     caller: Extension<RequestCaller>,
     wanted: ResponseMode,
     claim: ClaimedKey,
-    Json(request): Json<ChatRequest>,
+    Json(request): Json<ExternalChatRequest>,
 ) -> Result<Response, Problem> {
-    let id = app.service.agent_by_external_id(&caller, request.agent_external_id.as_deref())?;
+    let (external_id, request) = request.into_request();
+    let id = app.service.agent_by_external_id(&caller, &external_id)?;
     agent_response(&app, &caller, id, request, (wanted, claim)).await
 }
 

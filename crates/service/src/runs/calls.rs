@@ -115,6 +115,7 @@ impl Service {
         session: SandboxId,
         target: &CallTarget,
     ) -> Result<bool, RequestError> {
+        // Its variables are a reason in every session.
         if target.needs_own_sandbox(&target.integrations()) {
             return Ok(true);
         }

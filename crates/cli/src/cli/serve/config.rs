@@ -311,6 +311,7 @@ fn days(option: &str, value: Option<u64>, default: Duration) -> Result<Duration,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     #[test]
     fn tokens_are_for_the_address_by_which_the_server_is_known() {

@@ -2,7 +2,7 @@
 
 use crate::catalog::agents::read_specification;
 use crate::catalog::specification::{CodeExecution, CodeToolName, McpServerEntry, Orchestration};
-use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
+use crate::error::{RequestError, missing_privilege, not_found};
 use crate::identity::caller::Caller;
 use crate::service::Service;
 use serde_json::Value;
@@ -56,12 +56,8 @@ impl Service {
     pub fn agent_by_external_id(
         &self,
         caller: &Caller,
-        external_id: Option<&str>,
+        name: &str,
     ) -> Result<AgentId, RequestError> {
-        let Some(name) = external_id else {
-            let message = "is required where the path names no agent: the name of an agent";
-            return Err(invalid_field("/agentExternalId", message));
-        };
         let found = self.db.read(|rows| rows.agent_by_name(caller.workspace, name))?;
         let agent = found.ok_or_else(|| not_found("agent", name))?;
         // A caller that may not see the agent does not learn that it exists.
