@@ -71,13 +71,17 @@ pub struct ExternalChatRequest {
     /// Documents for its code, in `/home/uploaded_files/`
     #[serde(default)]
     document_ids: Vec<FileId>,
+    /// Model for this request, as for an agent by its id
+    #[serde(default)]
+    model: Option<String>,
 }
 
 impl ExternalChatRequest {
     /// The external id of the agent, and the request to the agent.
     pub fn into_request(self) -> (String, ChatRequest) {
-        let Self { agent_external_id, message, messages, cursor, key, document_ids } = self;
+        let Self { agent_external_id, message, messages, cursor, key, document_ids, model } = self;
         let request = ChatRequest {
+            model,
             message,
             messages,
             cursor,
