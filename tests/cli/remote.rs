@@ -128,7 +128,7 @@ async fn the_approval_action_of_an_attached_tool_is_set() {
     let set = [&["api", "call", "updateAgentToolApprovalAction"][..], &params, &wrong].concat();
     let said = failure(&world.owner, 2, &set).await;
     assert!(
-        said.contains(r#"/approval_action: must be one of "allow", "deny", "review""#),
+        said.contains(r#"/approval_action: must be one of "allow", "confirm", "review", "deny""#),
         "{said}"
     );
 }

@@ -260,7 +260,7 @@ fn an_engine_of_ones_own_runs_nothing_for_a_client_that_cannot_ask() {
 }
 
 /// A person who may use this tool and change nothing.
-async fn tool_user(owner: &Api, tool: &str) -> Api {
+async fn user_of(owner: &Api, tool: &str) -> Api {
     let ann = owner.post("/v1/principals", json!({"name": "ann", "kind": "user"})).await;
     let workspace = owner.get("/v1/principals/me").await["workspace"].clone();
     for (kind, id) in [("workspace", workspace), ("tool", json!(tool))] {
@@ -278,7 +278,7 @@ async fn a_tool_with_a_handle_asks_the_user_of_the_client_unless_its_policy_says
     let world = World::start().await;
     let tool = json!({"type": "runPythonCode", "name": "danger", "configuration": {"pythonCode": DANGER}, "description": "Deletes something."});
     let id = world.owner.post("/v1/tools", tool).await["id"].as_str().unwrap().to_owned();
-    let ann = tool_user(&world.owner, &id).await;
+    let ann = user_of(&world.owner, &id).await;
     let question = call(&ann, json!({})).await;
     assert_eq!((&question["resultType"], ran(&world).await), (&json!("input_required"), 0));
     let answered = |action: &str| json!({"requestState": question["requestState"], "inputResponses": {"approval": {"action": action, "content": {}}}});

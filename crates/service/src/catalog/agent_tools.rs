@@ -19,7 +19,8 @@ use types::{Agent, AgentId, ApprovalAction, Error, ErrorCode, ObjectRef, ToolBin
 
 /// A tool of an agent, as a request names it.
 enum NamedTool {
-    Attached(ToolId),
+    /// Attached to the agent.
+    Bound(ToolId),
     /// By its name in the specification; `code_execution` is the code of the agent.
     Specified(String),
 }
@@ -35,7 +36,7 @@ impl Service {
     ) -> Result<ToolBinding, RequestError> {
         self.modifiable_agent(caller, agent)?;
         match self.agent_tool(caller, agent, tool).await? {
-            NamedTool::Attached(id) => self.set_tool_action(caller, agent, id, change).await,
+            NamedTool::Bound(id) => self.set_tool_action(caller, agent, id, change).await,
             NamedTool::Specified(name) => {
                 self.set_specified_action(caller, agent, name, change.approval_action).await
             }
@@ -51,11 +52,14 @@ impl Service {
         tool: &str,
         request: TestRequest,
     ) -> Result<RunRequest, RequestError> {
-        let row = self.modifiable_agent(caller, agent)?;
+        self.modifiable_agent(caller, agent)?;
         let id = match self.agent_tool(caller, agent, tool).await? {
-            NamedTool::Attached(id) => id,
+            NamedTool::Bound(id) => id,
             NamedTool::Specified(name) if name == CODE_EXECUTION => {
-                return Err(no_such_tool(&row, tool, &[]));
+                let message = format!("{CODE_EXECUTION} has no test()");
+                return Err(Error::new(ErrorCode::CodeNoEntry, message)
+                    .hint("test a tool of the agent")
+                    .into());
             }
             NamedTool::Specified(name) => embedded_tool_id(agent, &name),
         };
@@ -73,7 +77,7 @@ impl Service {
         let id: Option<ToolId> = tool.parse().ok();
         let is_named = |it: &&ToolBinding| it.tool_name == tool || Some(it.tool_id) == id;
         if let Some(binding) = bindings.iter().find(is_named) {
-            return Ok(NamedTool::Attached(binding.tool_id));
+            return Ok(NamedTool::Bound(binding.tool_id));
         }
         let specified = specified_tools(&row, &read_specification(&row.specification).await?);
         if let Some(specified) = specified.iter().find(is_named) {
@@ -153,10 +157,8 @@ fn binding(agent: &Agent, tool_name: String, approval_action: ApprovalAction) ->
 }
 
 fn no_such_tool(agent: &Agent, tool: &str, names: &[String]) -> RequestError {
-    let message = format!("agent {:?} has no tool {tool:?} with code", agent.name);
-    let hint = match names {
-        [] => "its specification lists its tools; attach others with `belljar agent attach`".into(),
-        names => format!("its tools are: {}", names.join(", ")),
-    };
+    let message = format!("agent {:?} has no tool {tool:?}", agent.name);
+    let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let hint = format!("attach it with `belljar agent attach`; the agent has: {has}");
     Error::new(ErrorCode::ObjectNotFound, message).hint(hint).into()
 }

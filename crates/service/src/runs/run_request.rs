@@ -206,9 +206,6 @@ pub struct UnsavedTestRequest {
     /// Has no effect on a test.
     pub approval_action: Option<ApprovalAction>,
     pub extended_annotations: Option<bool>,
-    /// Files for the working directory, before the test runs.
-    #[serde(default, deserialize_with = "objects")]
-    pub files: Vec<FileInput>,
     #[serde(default, deserialize_with = "object")]
     pub limits: LimitsRequest,
 }
@@ -246,7 +243,7 @@ impl UnsavedTestRequest {
             ..ToolRequest::default()
         };
         let target = RunTarget::UnsavedTest(Box::new(tool));
-        RunRequest { target, session: None, files: self.files, limits: self.limits }
+        RunRequest { target, session: None, files: Vec::new(), limits: self.limits }
     }
 }
 

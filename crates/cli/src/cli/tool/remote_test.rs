@@ -63,7 +63,6 @@ fn unsaved_request(args: &Args, file: &Path) -> Result<ApiRequest, CliError> {
     let options = [
         ("environment", json!(args.engine.environment_name)),
         ("extended_annotations", json!(args.strictness.extended.then_some(true))),
-        ("files", json!(args.request.file_inputs_json()?)),
         ("limits", json!(args.request.limits()?)),
     ];
     let set = options.into_iter().filter(|(_, value)| !value.is_null());

@@ -105,6 +105,9 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     if args.agent.is_some() && !args.server.is_named() {
         return Err(CliError::usage("--agent requires a server: set --server or BELLJAR_URL"));
     }
+    if args.server.is_named() && !files.is_empty() {
+        return Err(CliError::usage("--file is for tests on this machine; unset --server"));
+    }
     let runtime = engine_args::build_runtime()?;
     let reports = match args.server.is_named() {
         true => runtime.block_on(remote_test::run(&args))?,
