@@ -131,3 +131,25 @@ async fn a_conversation_whose_skill_was_replaced_is_told_to_reset_its_session() 
     let second = chat(owner, &agent, message).await;
     assert_eq!(second["rounds"][0]["stdout"], "new\n", "{second}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t246_the_skills_of_one_agent_have_a_size_that_a_run_can_have_in_memory() {
+    let scene = Scene::play(json!([say("Hello.")])).await;
+    let owner = scene.owner();
+    let data = "x".repeat(7 << 20);
+    for number in 0..5 {
+        let text = TEA.replace("name: tea", &format!("name: tea-{number}"));
+        upload(owner, Method::POST, "/v1/skills", &[("SKILL.md", &*text), ("data", &*data)]).await;
+    }
+    let skills = |count: usize| {
+        let names: Vec<String> = (0..count).map(|number| format!("tea-{number}")).collect();
+        json!({ "skills": names })
+    };
+    let five = crate::scripted_server::agent(owner, "five", skills(5)).await;
+    let message = Some(json!({"message": "Hi"}));
+    let (status, problem) = owner.call("POST", &format!("{five}/run"), message).await;
+    assert_eq!((status, &problem["code"]), (403, &json!("tool.unavailable")), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("at most 33554432 bytes"), "{problem}");
+    let four = crate::scripted_server::agent(owner, "four", skills(4)).await;
+    assert_eq!(say_to(owner, &four, "Hi").await["answer"], "Hello.");
+}

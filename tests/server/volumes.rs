@@ -59,7 +59,10 @@ async fn a_volume_survives_sessions_and_is_seen_as_the_specification_says() {
     assert_eq!(record["error"]["code"], "python.OSError", "{record}");
 
     let third = session(&world.owner, &without).await;
-    assert_eq!(says(&world.owner, &third, "import os; os.listdir('/mnt')").await, json!([]));
+    assert_eq!(
+        says(&world.owner, &third, "import os; os.listdir('/mnt')").await,
+        json!(["conversation"])
+    );
     let plain = world.owner.session().await;
     assert_eq!(world.owner.run(&plain, "import os; os.listdir('/mnt')").await["value"], json!([]));
 
@@ -157,7 +160,7 @@ async fn a_volume_that_is_deleted_leaves_nothing_and_its_name_is_free() {
     let left = std::fs::read_dir(world.data.path().join("volumes/all")).unwrap();
     let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
-    assert_eq!(left, [".database", ".staging"]);
+    assert_eq!(left, [".database", ".shared", ".staging"]);
     volume(&world.owner, "notes").await;
     let much = json!({"name": "much", "quota_bytes": 1_u64 << 50});
     assert_eq!(world.owner.refused("POST", "/v1/volumes", Some(much)).await.0, 400);

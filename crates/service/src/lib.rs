@@ -29,12 +29,12 @@ mod sql;
 mod tasks;
 
 pub use audit::AuditQuery;
-pub use catalog::agent_skills::AgentSkill;
+pub use catalog::agent_skills::{AgentSkill, ListedSkill};
 pub use catalog::agents::{
     AgentQuery, AgentRequest, AgentRights, AgentView, OfferedTool, RemoteToolRef, ResolvedAgent,
 };
 pub use catalog::callable_tools::CallableTools;
-pub use catalog::capabilities::{AgentContents, AgentTool, ListedSkill, SpecificationPart};
+pub use catalog::capabilities::{AgentContents, AgentTool, SpecificationPart};
 pub use catalog::environments::{EnvironmentBuild, EnvironmentRequest};
 pub use catalog::explain::{ExplainQuery, Explanation};
 pub use catalog::functions::{

@@ -1,6 +1,6 @@
 //! [`Service`]: its state, its start and its stop.
 
-use crate::catalog::agent_skills::SkillDirectories;
+use crate::catalog::agent_skills::{LoadedSkills, SkillDirectories};
 use crate::catalog::mcp_servers::McpAccess;
 use crate::catalog::tools::ContractCache;
 use crate::check_slots::CheckSlots;
@@ -70,6 +70,7 @@ pub struct Service {
     /// Shared by sandboxes with the same secrets.
     pub(crate) secret_encodings: SecretEncodingsCache,
     pub(crate) egress_log_queue: Arc<EgressLogQueue>,
+    pub(crate) loaded_skills: LoadedSkills,
     pub(crate) skill_directories: SkillDirectories,
     pub(crate) approval_changes: broadcast::Sender<ApprovalChange>,
     pub(crate) approval_json: ApprovalJsonCache,
@@ -181,6 +182,7 @@ impl Service {
             proxy,
             secret_encodings: SecretEncodingsCache::default(),
             egress_log_queue: Arc::default(),
+            loaded_skills: LoadedSkills::default(),
             skill_directories: SkillDirectories::default(),
             self_service_rate: SelfServiceRateLimit::default(),
             readiness: readiness::ReadinessCache::default(),

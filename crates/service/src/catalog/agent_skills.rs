@@ -21,10 +21,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use types::{
-    Error, ErrorCode, ObjectRef, Principal, PrincipalId, Privilege, SandboxId, UploadedSkill,
-    WorkspaceId,
+    Agent, Error, ErrorCode, ObjectRef, Principal, PrincipalId, Privilege, SandboxId,
+    UploadedSkill, WorkspaceId,
 };
 
+/// Limit of the uploaded skills of one agent together: a run has their files in memory.
+const AGENT_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// A skill with only its instructions needs no directory.
 const INSTRUCTIONS_ONLY: usize = 1;
 
@@ -38,19 +40,37 @@ pub struct AgentSkill {
     pub author: Option<PrincipalId>,
 }
 
-/// The directories with the files of skills that sandboxes see now, by the digest of the files.
-#[derive(Debug, Default)]
-pub(crate) struct SkillDirectories(Mutex<HashMap<String, Weak<SharedDirectory>>>);
+/// A skill that the specification of an agent names, or why the agent cannot use it.
+#[derive(Debug, Clone)]
+pub struct ListedSkill {
+    pub name: String,
+    pub found: Result<AgentSkill, Error>,
+}
 
-impl SkillDirectories {
-    fn find(&self, digest: &str) -> Option<Arc<SharedDirectory>> {
+/// Uploaded skills that runs use now, by the digest of their files, so that runs share the memory.
+pub(crate) type LoadedSkills = SharedByDigest<Skill>;
+/// The directories with the files of skills that sandboxes see now, by the digest of the files.
+pub(crate) type SkillDirectories = SharedByDigest<SharedDirectory>;
+
+/// Values that live as long as something uses them.
+#[derive(Debug)]
+pub(crate) struct SharedByDigest<T>(Mutex<HashMap<String, Weak<T>>>);
+
+impl<T> Default for SharedByDigest<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> SharedByDigest<T> {
+    fn find(&self, digest: &str) -> Option<Arc<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(digest)?.upgrade()
     }
 
-    fn insert(&self, digest: String, directory: &Arc<SharedDirectory>) {
+    fn insert(&self, digest: String, value: &Arc<T>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, directory| directory.strong_count() > 0);
-        known.insert(digest, Arc::downgrade(directory));
+        known.retain(|_, value| value.strong_count() > 0);
+        known.insert(digest, Arc::downgrade(value));
     }
 }
 
@@ -73,31 +93,52 @@ impl Service {
         references: &[SkillReference],
     ) -> Result<Vec<AgentSkill>, RequestError> {
         let mut skills = Vec::with_capacity(references.len());
+        let mut left = AGENT_BYTES_MAX;
         for reference in references {
-            skills.push(self.load_skill(workspace, who, reference).await?);
+            skills.push(self.load_skill(workspace, who, reference, &mut left).await?);
         }
         Ok(skills)
     }
 
-    pub(crate) async fn load_skill(
+    /// Loads one skill. Uploaded ones take their size from `left`.
+    async fn load_skill(
         &self,
         workspace: WorkspaceId,
         who: (&Principal, PrincipalId),
         reference: &SkillReference,
+        left: &mut u64,
     ) -> Result<AgentSkill, RequestError> {
         let (skill, author) = match self.server_skill(&reference.name).await? {
-            Some(skill) => (skill, None),
+            Some(skill) => (Arc::new(skill), None),
             None => {
-                let (row, skill) =
-                    self.load_uploaded_skill(workspace, who, &reference.name).await?;
-                (skill, Some(row.author))
+                let row = self.usable_skill_row(workspace, who, &reference.name)?;
+                *left = left.checked_sub(row.bytes).ok_or_else(too_many_bytes)?;
+                (self.load_uploaded_skill(workspace, &row).await?, Some(row.author))
             }
         };
         let always_loaded = match reference.load {
             Some(load) => load == SkillLoad::Always,
             None => skill.always_loaded,
         };
-        Ok(AgentSkill { skill: Arc::new(skill), always_loaded, author })
+        Ok(AgentSkill { skill, always_loaded, author })
+    }
+
+    /// Each skill that the specification of an agent names, or why the agent cannot use it.
+    pub(crate) async fn listed_skills(
+        &self,
+        caller: &Caller,
+        agent: &Agent,
+        references: &[SkillReference],
+    ) -> Result<Vec<ListedSkill>, RequestError> {
+        let run_as = self.effective_principal(caller.workspace, &caller.principal, agent)?;
+        let who = (&run_as, agent.author);
+        let (mut listed, mut left) = (Vec::with_capacity(references.len()), AGENT_BYTES_MAX);
+        for reference in references {
+            let found = self.load_skill(caller.workspace, who, reference, &mut left).await;
+            let found = found.map_err(|error| *error.error);
+            listed.push(ListedSkill { name: reference.name.clone(), found });
+        }
+        Ok(listed)
     }
 
     /// A skill that the caller may use.
@@ -107,7 +148,8 @@ impl Service {
         name: &str,
     ) -> Result<AgentSkill, RequestError> {
         let reference = SkillReference { name: name.to_owned(), load: None };
-        self.load_skill(caller.workspace, (&caller.principal, caller.id()), &reference).await
+        let (who, mut left) = ((&caller.principal, caller.id()), AGENT_BYTES_MAX);
+        self.load_skill(caller.workspace, who, &reference, &mut left).await
     }
 
     /// A built-in skill, or one of the operator.
@@ -124,16 +166,19 @@ impl Service {
     async fn load_uploaded_skill(
         &self,
         workspace: WorkspaceId,
-        who: (&Principal, PrincipalId),
-        name: &str,
-    ) -> Result<(UploadedSkill, Skill), RequestError> {
-        let row = self.usable_skill_row(workspace, who, name)?;
-        let id = row.id;
+        UploadedSkill { id, name, sha256, .. }: &UploadedSkill,
+    ) -> Result<Arc<Skill>, RequestError> {
+        if let Some(skill) = self.loaded_skills.find(sha256) {
+            return Ok(skill);
+        }
+        let id = *id;
         let found = self.db.read_off_thread(move |rows| rows.skill_archive(workspace, id)).await?;
         let (row, archive) = found.ok_or_else(|| skill_not_found(name))?;
         let files = run_blocking(move || read_stored(&archive)).await??;
         let skill = files.into_skill().map_err(|error| unreadable(name, &error.to_string()))?;
-        Ok((row, skill))
+        let skill = Arc::new(skill);
+        self.loaded_skills.insert(row.sha256, &skill);
+        Ok(skill)
     }
 
     /// The row of an uploaded skill that an agent of this author may use as this principal.
@@ -326,6 +371,14 @@ pub(crate) fn files_digest(files: &BTreeMap<String, Vec<u8>>) -> String {
         }
     }
     hex(&hash.finalize())
+}
+
+fn too_many_bytes() -> RequestError {
+    let message =
+        format!("the uploaded skills of an agent can have at most {AGENT_BYTES_MAX} bytes");
+    Error::new(ErrorCode::ToolUnavailable, message)
+        .hint("remove some from the specification, or move large data to a volume")
+        .into()
 }
 
 fn unreadable(name: &str, reason: &str) -> RequestError {

@@ -3,7 +3,7 @@
 //! A part is added or removed by the operation that replaces the whole specification, with the same
 //! checks, the same author and the same audit entry.
 
-use crate::catalog::agent_skills::AgentSkill;
+use crate::catalog::agent_skills::ListedSkill;
 use crate::catalog::agents::{AgentRequest, read_specification};
 use crate::catalog::specification::{
     self, CODE_EXECUTION, CodeExecution, Specification, SpecificationEdit, SpecificationText,
@@ -13,9 +13,7 @@ use crate::error::{RequestError, not_found};
 use crate::identity::caller::Caller;
 use crate::service::Service;
 use serde_json::{Value, json};
-use types::{
-    Agent, AgentId, ApprovalAction, Error, ObjectRef, Privilege, Tool, ToolBinding, ToolId,
-};
+use types::{Agent, AgentId, ApprovalAction, ObjectRef, Privilege, Tool, ToolBinding, ToolId};
 
 const TOOLS: &str = "tools";
 const TOOL_RESOURCES: &str = "tool_resources";
@@ -29,13 +27,6 @@ pub struct AgentContents {
     pub names_code_execution: bool,
     pub skills: Vec<ListedSkill>,
     pub tools: Vec<AgentTool>,
-}
-
-/// A skill that the specification names, or why the agent cannot use it.
-#[derive(Debug, Clone)]
-pub struct ListedSkill {
-    pub name: String,
-    pub found: Result<AgentSkill, Error>,
 }
 
 /// A tool of an agent.
@@ -184,30 +175,14 @@ impl Service {
         for binding in bindings {
             tools.extend(self.attached_tool(caller, &agent, &binding)?);
         }
-        let skills = self.listed_skills(caller, &agent, &specification).await?;
+        let skills = &specification.orchestration.skills;
+        let skills = self.listed_skills(caller, &agent, skills).await?;
         Ok(AgentContents {
             names_code_execution,
             code_execution: specification.code_execution,
             skills,
             tools,
         })
-    }
-
-    async fn listed_skills(
-        &self,
-        caller: &Caller,
-        agent: &Agent,
-        specification: &Specification,
-    ) -> Result<Vec<ListedSkill>, RequestError> {
-        let run_as = self.effective_principal(caller.workspace, &caller.principal, agent)?;
-        let who = (&run_as, agent.author);
-        let mut listed = Vec::new();
-        for reference in &specification.orchestration.skills {
-            let found = self.load_skill(caller.workspace, who, reference).await;
-            let found = found.map_err(|error| *error.error);
-            listed.push(ListedSkill { name: reference.name.clone(), found });
-        }
-        Ok(listed)
     }
 
     /// The tools in the specification, also those that this server does not run.
