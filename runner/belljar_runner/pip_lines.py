@@ -1,4 +1,5 @@
-"""Notebook commands that install packages: `%pip install x`, `!pip install x`, `pip install x`.
+"""Notebook commands that install packages: `%pip install x`, `!pip install x`, `pip install x`, and the same
+behind `uv` or `python -m`.
 
 The compiler finds them: only a line that it rejects is examined, so that no text inside a string is changed.
 """
@@ -8,7 +9,8 @@ from __future__ import annotations
 from re import compile as _pattern
 
 _lines = _pattern(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+").findall
-_install = _pattern(r"(\s*)[%!]?\s*(?:python3?\s+-m\s+)?pip3?\s+install\s([^\r\n]*?)(\s*)").fullmatch
+_BEFORE = r"(?:uv\s+|(?:python3?|\{\s*sys\.executable\s*\})\s+-m\s+)?"
+_install = _pattern(rf"(\s*)[%!]?\s*{_BEFORE}pip3?\s+install\s([^\r\n]*?)(\s*)").fullmatch
 _CALL = "{}__import__('belljar').pip({!r}){}"
 
 

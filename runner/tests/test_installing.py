@@ -50,6 +50,9 @@ class InstallingTest(RunnerTest):
             "pip3 install 'jug>=1, <2'": ["jug>=1, <2"],
             "%pip install -q -U jug  # why": ["jug"],
             "!python -m pip install jug": ["jug"],
+            "!{sys.executable} -m pip install jug": ["jug"],
+            "!uv pip install jug": ["jug"],
+            "%uv pip install 'jug>=1'": ["jug>=1"],
             "x = 1\nif x:\n    %pip install jug\n    y = 2": ["jug"],
             "%pip install jug\r\nx = 1": ["jug"],
         }.items():

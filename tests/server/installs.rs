@@ -231,6 +231,48 @@ async fn what_cannot_be_had_is_told_clearly_and_nothing_is_half_installed() {
     assert_eq!(still["value"], 1, "{still}");
 }
 
+// proves S-079
+#[tokio::test(flavor = "multi_thread")]
+async fn a_package_without_a_wheel_is_refused_with_the_reason_and_one_with_a_wheel_is_installed() {
+    let world = world().await;
+    let session = session(&world).await;
+    let (code, message, hint) = error_of(&world.owner.run(&session, "%pip install docopt").await);
+    assert_eq!(code, "package.unavailable");
+    assert!(message.contains("docopt") && message.contains("no usable wheels"), "{message}");
+    assert!(hint.contains("builds nothing from source"), "{hint}");
+    assert!(hint.contains("would run code of its author outside of any sandbox"), "{hint}");
+    assert_eq!(session_directories(&package_root(&world)), 0, "nothing of it was left");
+    let twin = world.owner.run(&session, "%pip install six\nimport six\nsix.__name__").await;
+    assert_eq!(twin["value"], "six", "{twin}");
+}
+
+// proves S-080
+#[tokio::test(flavor = "multi_thread")]
+async fn each_form_of_the_command_in_a_cell_installs_with_the_same_right_and_is_refused_without_it()
+{
+    let world = world().await;
+    let session = session(&world).await;
+    let closed = agent(&world.owner, "closed", json!([])).await;
+    let closed = session_of(&world.owner, &closed).await;
+    let forms = [
+        "%pip install six",
+        "!pip install six",
+        "!python -m pip install six",
+        "!{sys.executable} -m pip install six",
+        "!uv pip install six",
+    ];
+    let first = world.owner.run(&closed, forms[0]).await;
+    assert_eq!(error_of(&first).0, "package.denied");
+    for form in forms {
+        let installed = world.owner.run(&session, form).await;
+        assert_eq!(installed["error"], json!(null), "{form}: {installed}");
+        let denied = world.owner.run(&closed, form).await;
+        assert_eq!(error_of(&denied), error_of(&first), "{form}");
+    }
+    let imported = world.owner.run(&session, "import six\nsix.__name__").await;
+    assert_eq!(imported["value"], "six", "{imported}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workspace_allows_denies_and_pins() {
     let world = world().await;

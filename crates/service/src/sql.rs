@@ -148,7 +148,8 @@ impl Service {
             let done = match self.refresh_caller(caller) {
                 Some(caller) => self.run_statement(&caller, kind, &mut budget).await,
                 None => {
-                    Err(Error::new(ErrorCode::AuthMissing, "the API key is no longer valid").into())
+                    Err(Error::new(ErrorCode::AuthMissing, "the key or token is no longer valid")
+                        .into())
                 }
             };
             match done {
