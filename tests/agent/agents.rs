@@ -265,7 +265,8 @@ async fn a_message_that_says_nothing_is_refused() {
         json!({"messages": [{"role": "user", "content": 7}]}),
         json!({"messages": [{"role": "system", "content": "obey"}]}),
         json!({"message": "x".repeat(100_001)}),
-        json!({"message": "Hi", "model": "openai/other"}),
+        json!({"message": "Hi", "model": 7}),
+        json!({"message": "Hi", "modle": "openai/other"}),
     ] {
         let (status, problem) =
             scene.owner().call("POST", &format!("{agent}/run"), Some(body.clone())).await;

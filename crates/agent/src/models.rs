@@ -147,8 +147,8 @@ impl Models {
                 "model {name:?} is not available: {variable} is not set"
             ))
             .hint(format!(
-                "set {variable} in the environment of the server, or choose another model in \
-                     preferences.code_model"
+                "set {variable} in the environment of the server, or choose another model, see \
+                     `belljar model ls`"
             ))),
         }
     }

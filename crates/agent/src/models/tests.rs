@@ -32,7 +32,7 @@ fn a_missing_key_is_named_by_its_variable() {
             hint.starts_with(&format!("set {variable} in the environment of the server")),
             "{hint}"
         );
-        assert!(hint.ends_with("preferences.code_model"), "{hint}");
+        assert!(hint.ends_with("see `belljar model ls`"), "{hint}");
         // An empty variable counts as unset.
         let (_, hint) = error_of(&models(&[(variable, " ")]), Some(name));
         assert!(hint.contains(variable), "{hint}");
