@@ -34,9 +34,10 @@ async fn what_was_added_is_offered_to_the_model_of_the_next_run_and_what_was_rem
         (&json!("It is 42."), &json!("42\n"))
     );
     assert_eq!(done["warnings"], json!([]), "{done}");
-    let tools = ["code_execution", "echo", "load_skill", "run_skill_script"];
+    let tools = ["code_execution", "execute_python", "echo", "load_skill", "run_skill_script"];
     assert_eq!(offered(&scene.asked()[1]), tools);
-    for skill in ["- code-interpreter:", "- dataviz:"] {
+    // One skill is loaded, the other one is listed.
+    for skill in ["# Code interpreter", "- dataviz:"] {
         assert!(scene.messages(1).contains(skill), "{}", scene.messages(1));
     }
 

@@ -90,10 +90,11 @@ async fn a_greeting_stays_a_greeting_although_there_is_code_and_a_skill_for_char
     // The model was asked once, was free to answer, and was told what needs no code.
     let asked = scene.asked();
     assert_eq!(asked.len(), 1);
-    assert_eq!(offered(&asked[0]), ["code_execution", "load_skill", "run_skill_script"]);
+    let tools = ["code_execution", "execute_python", "load_skill", "run_skill_script"];
+    assert_eq!(offered(&asked[0]), tools);
     assert!(matches!(&asked[0]["tool_choice"], Value::Null) || asked[0]["tool_choice"] == "auto");
     for word in ["Never draw a number", "new Chart("] {
-        assert!(!scene.messages(0).contains(word), "no skill was loaded: {word}");
+        assert!(!scene.messages(0).contains(word), "the skill for charts is not loaded: {word}");
     }
     let executions = scene.owner().get("/v1/executions").await["items"].clone();
     assert_eq!(

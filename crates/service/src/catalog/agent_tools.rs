@@ -13,7 +13,6 @@ use crate::identity::caller::Caller;
 use crate::runs::call_target::CallTarget;
 use crate::runs::run_request::{RunRequest, TestRequest};
 use crate::service::Service;
-use chrono::Utc;
 use std::collections::BTreeMap;
 use types::{Agent, AgentId, ApprovalAction, Error, ErrorCode, ObjectRef, ToolBinding, ToolId};
 
@@ -99,11 +98,11 @@ impl Service {
     ) -> Result<ToolBinding, RequestError> {
         let detail = format!("tool {name}: {action}");
         let entry = caller.audit_entry("agent.approval_action", ObjectRef::Agent(id), detail);
-        let (workspace, tool) = (caller.workspace, name.clone());
+        let (workspace, tool, now) = (caller.workspace, name.clone(), self.now());
         let changed = self.db.write(move |tx| {
             let Some(mut agent) = tx.agent(workspace, id)? else { return Ok(None) };
             agent.approval_actions.insert(tool, action);
-            agent.updated_at = Utc::now();
+            agent.updated_at = now;
             tx.update_agent(workspace, &agent)?;
             // Earlier decisions were made under another action.
             tx.delete_remembered_approvals_of_agent(workspace, id)?;

@@ -13,7 +13,6 @@ use crate::identity::ownership::ObjectQuery;
 use crate::page::{Page, page_request};
 use crate::service::Service;
 use crate::tasks::run_blocking;
-use chrono::Utc;
 use db::{ObjectFilter, Tx};
 use serde::Serialize;
 use skill::{SkillFiles, UPLOAD_BYTES_MAX, UploadError};
@@ -81,7 +80,7 @@ impl Service {
         self.require_create(caller)?;
         let (name, description, files) = self.read_upload(caller, upload).await?;
         self.check_skill_name(&name).await?;
-        let now = Utc::now();
+        let now = self.now();
         let skill = UploadedSkill {
             id: SkillId::new(Uuid::now_v7()),
             name,
@@ -127,7 +126,7 @@ impl Service {
                 format!("the skill is named {:?}; upload {name:?} as a new one", before.name);
             return Err(invalid_field("/name", message));
         }
-        let (author, updated_at) = (caller.id(), Utc::now());
+        let (author, updated_at) = (caller.id(), self.now());
         let (file_count, bytes) = (files.files().len(), files.bytes());
         let sha256 = files_digest(files.files());
         let object = ObjectRef::Skill(id);

@@ -10,7 +10,7 @@ use crate::runs::calls::ResolvedTarget;
 use crate::runs::executions::{ActiveExecution, ExecutionHandle, RunContext};
 use crate::runs::run_request::RunTarget;
 use crate::service::Service;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use engine::FinishedExecution;
 use mcp_client::{McpClientError, RemoteImage, RemoteResult, RemoteServer, offered_name};
 use serde_json::{Map, Value, json};
@@ -153,7 +153,7 @@ impl Service {
         let principal = self.find_principal(workspace, run_as)?;
         let server =
             self.reach_mcp_server(workspace, requester, &principal, &agent, &call.server).await?;
-        let record = call.record(id, limits);
+        let record = call.record(id, limits, self.now());
         let context = RunContext { run_as, agent: Some(call.agent), ..context };
         self.start_mcp_execution(ReadyMcpCall { call, server, record, permit }, context).await
     }
@@ -173,14 +173,14 @@ impl Service {
             _ => Map::new(),
         };
         let calling = mcp_client::call_tool(&server, &call.tool, arguments, time_max);
-        let begun = Utc::now();
+        let begun = self.now();
         let result = tokio::select! {
             biased;
             () = running.stop_requested() => None,
             result = calling => Some(result),
         };
         drop(permit);
-        let ended = Utc::now();
+        let ended = self.now();
         let mut execution = Execution { started_at: Some(begun), ended_at: Some(ended), ..record };
         execution.usage.wall_ms = u64::try_from((ended - begun).num_milliseconds()).unwrap_or(0);
         execution.network = attempts(&server, &call.server, result.as_ref());
@@ -198,12 +198,12 @@ impl Service {
 }
 
 impl McpCall {
-    fn record(&self, id: ExecutionId, limits: Limits) -> Execution {
+    fn record(&self, id: ExecutionId, limits: Limits, now: DateTime<Utc>) -> Execution {
         Execution {
             entry: MCP_ENTRY.to_owned(),
             tool: Some(self.offered.clone()),
             arguments: Some(self.arguments.clone()),
-            ..Execution::new(id, limits, Utc::now())
+            ..Execution::new(id, limits, now)
         }
     }
 }
