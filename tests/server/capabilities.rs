@@ -84,6 +84,38 @@ async fn an_entry_of_the_catalog_is_added_with_one_call_and_nothing_to_type() {
     assert_eq!(specification(owner, &agent).await, "instructions: help\n");
 }
 
+/// What the model gets of a server is shown in tests/agent/mcp_servers.rs.
+// proves P-096
+#[tokio::test(flavor = "multi_thread")]
+async fn mcp_servers_are_listed_added_and_removed_like_everything_else() {
+    let world = World::under(&[], &["--mcp-command", "docs=/bin/false"]).await;
+    let owner = &world.owner;
+    let agent = agent(owner, "instructions: help\n").await;
+    for (name, state) in [("docs", "ready"), ("missing", "unavailable")] {
+        let server = json!({"name": name, "command": name, "approval_action": "allow"});
+        let added = add(owner, &agent, json!({"kind": "mcp_server", "server": server})).await;
+        let found = (&added["kind"], &added["name"], &added["state"], &added["approval_action"]);
+        assert_eq!(found, (&json!("mcp_server"), &json!(name), &json!(state), &json!("allow")));
+    }
+    let listed = capabilities(owner, &agent).await;
+    assert_eq!(names(&listed), ["mcp_server docs", "mcp_server missing"]);
+    let reason = of(&listed, "missing")["reason"].as_str().unwrap();
+    assert!(reason.contains("missing"), "{reason}");
+    // Adding it again changes nothing; what is no entry of `mcp_servers` is refused.
+    let before = owner.get(&agent).await;
+    let server = json!({"name": "docs", "command": "docs"});
+    add(owner, &agent, json!({"kind": "mcp_server", "server": server})).await;
+    let path = format!("{agent}/capabilities");
+    for server in [json!({"command": "docs"}), json!({"name": "other", "args": ["-c"]})] {
+        let body = json!({"kind": "mcp_server", "server": server});
+        let (status, problem) = owner.call("POST", &path, Some(body)).await;
+        assert_eq!((status, &problem["code"]), (400, &json!("args.invalid")), "{problem}");
+    }
+    assert_eq!(owner.get(&agent).await, before);
+    owner.delete(&format!("{path}/mcp_server/docs")).await;
+    assert_eq!(names(&capabilities(owner, &agent).await), ["mcp_server missing"]);
+}
+
 fn of_catalog<'a>(catalog: &'a [Value], name: &str) -> &'a Value {
     catalog.iter().find(|entry| entry["name"] == name).unwrap()
 }
@@ -119,7 +151,7 @@ async fn code_tools_functions_and_skills_are_one_list_which_says_what_cannot_be_
     assert_eq!(of(&listed, "convert"), &convert);
     let attached = json!({"kind": "tool", "name": "probe", "title": "probe",
         "description": "Gives it back.", "category": "Custom", "state": "ready",
-        "approval_action": "allow", "source": "attached", "tool_id": probe["id"]});
+        "approval_action": "confirm", "source": "attached", "tool_id": probe["id"]});
     assert_eq!(of(&listed, "probe"), &attached);
     let reason = |name: &str| {
         let item = of(&listed, name);

@@ -7,7 +7,11 @@ use crate::runs::Agents;
 use crate::skills::Skills;
 use crate::toolbox::CODE_EXECUTION;
 use serde::{Deserialize, Serialize};
-use service::{AgentTool, Caller, CodeExecution, ListedSkill, RequestError, SpecificationPart};
+use serde_json::{Map, Value};
+use service::{
+    AgentTool, Caller, ListedMcpServer, ListedSkill, McpServerAddress, RequestError,
+    SpecificationPart,
+};
 use skill::Skill;
 use types::{AgentId, ApprovalAction, Error, ErrorCode, ToolId};
 use utoipa::ToSchema;
@@ -35,7 +39,7 @@ pub struct Capability {
     /// Why it is unavailable, or what it lacks
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Tools and functions only: whether a call runs, is refused, or needs an approval first
+    /// Whether a call runs, is refused, or needs an approval first; absent for skills
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_action: Option<ApprovalAction>,
     pub source: CapabilitySource,
@@ -53,6 +57,8 @@ pub enum CapabilityKind {
     /// A tool that calls a deployed function
     Function,
     Skill,
+    /// A server whose tools the model may call
+    McpServer,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -90,8 +96,13 @@ pub enum NewCapability {
     CodeExecution {},
     /// A tool of the workspace, also one that calls a function
     Tool { tool_id: ToolId },
-    /// A skill that ships with Belljar, or one of the operator's
+    /// A skill that ships with Belljar, one of the operator's, or an uploaded one
     Skill { name: String },
+    /// An MCP server that the operator allows
+    McpServer {
+        /// An entry of `mcp_servers`, as in a specification
+        server: Map<String, Value>,
+    },
 }
 
 impl Agents {
@@ -102,13 +113,15 @@ impl Agents {
         id: AgentId,
     ) -> Result<Vec<Capability>, RequestError> {
         let contents = self.service.agent_contents(caller, id).await?;
-        let runs_code = contents.code_execution.enabled;
+        let runs_code = contents.runs_code;
         let code = contents.names_code_execution;
-        let code = code.then(|| code_execution_capability(contents.code_execution));
+        let code = code
+            .then(|| code_execution_capability(contents.code_unavailable, contents.code_action));
         let tools = contents.tools.into_iter().map(tool_capability);
         let skills = contents.skills.into_iter();
         let skills = skills.map(|skill| skill_capability(skill, runs_code));
-        Ok(code.into_iter().chain(tools).chain(skills).collect())
+        let servers = contents.mcp_servers.into_iter().map(mcp_server_capability);
+        Ok(code.into_iter().chain(tools).chain(skills).chain(servers).collect())
     }
 
     /// Adds a capability, and returns it as it is listed. If the agent has it, nothing changes.
@@ -136,6 +149,13 @@ impl Agents {
                 self.service.add_specification_part(caller, id, part).await?;
                 (CapabilityKind::Skill, name)
             }
+            NewCapability::McpServer { server } => {
+                let name = server.get("name").and_then(Value::as_str).unwrap_or_default();
+                let name = name.to_owned();
+                let part = SpecificationPart::McpServer(server);
+                self.service.add_specification_part(caller, id, part).await?;
+                (CapabilityKind::McpServer, name)
+            }
         };
         self.find_capability(caller, id, kind, &name).await
     }
@@ -153,6 +173,10 @@ impl Agents {
             (_, Some(tool)) => return self.service.detach_tool(caller, id, tool).await,
             (CapabilityKind::CodeExecution, None) => SpecificationPart::CodeExecution,
             (CapabilityKind::Skill, None) => SpecificationPart::Skill(found.name),
+            (CapabilityKind::McpServer, None) => SpecificationPart::McpServer(Map::from_iter([(
+                "name".to_owned(),
+                found.name.into(),
+            )])),
             (CapabilityKind::Tool | CapabilityKind::Function, None) => {
                 SpecificationPart::Tool(found.name)
             }
@@ -197,8 +221,7 @@ fn state_of(reason: Option<&String>) -> CapabilityState {
     if reason.is_some() { CapabilityState::Unavailable } else { CapabilityState::Ready }
 }
 
-fn code_execution_capability(code: CodeExecution) -> Capability {
-    let reason = code.missing.into_iter().next();
+fn code_execution_capability(reason: Option<String>, action: ApprovalAction) -> Capability {
     Capability {
         kind: CapabilityKind::CodeExecution,
         name: CODE_EXECUTION.to_owned(),
@@ -207,7 +230,7 @@ fn code_execution_capability(code: CodeExecution) -> Capability {
         category: CapabilityCategory::Data,
         state: state_of(reason.as_ref()),
         reason,
-        approval_action: None,
+        approval_action: Some(action),
         source: CapabilitySource::Specification,
         tool_id: None,
     }
@@ -250,6 +273,25 @@ fn skill_capability(ListedSkill { name, found }: ListedSkill, runs_code: bool) -
         source: CapabilitySource::Specification,
         tool_id: None,
         name,
+    }
+}
+
+fn mcp_server_capability(ListedMcpServer { entry, unavailable }: ListedMcpServer) -> Capability {
+    let description = match &entry.address {
+        McpServerAddress::Url { url, .. } => format!("Tools of the MCP server at {url}"),
+        McpServerAddress::Command(command) => format!("Tools of the MCP server {command:?}"),
+    };
+    Capability {
+        kind: CapabilityKind::McpServer,
+        title: entry.name.clone(),
+        name: entry.name,
+        description,
+        category: CapabilityCategory::Custom,
+        state: state_of(unavailable.as_ref()),
+        reason: unavailable,
+        approval_action: Some(entry.approval_action),
+        source: CapabilitySource::Specification,
+        tool_id: None,
     }
 }
 

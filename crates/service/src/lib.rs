@@ -34,7 +34,7 @@ pub use catalog::agents::{
     AgentQuery, AgentRequest, AgentRights, AgentView, OfferedTool, RemoteToolRef, ResolvedAgent,
 };
 pub use catalog::callable_tools::CallableTools;
-pub use catalog::capabilities::{AgentContents, AgentTool, SpecificationPart};
+pub use catalog::capabilities::{AgentContents, AgentTool, ListedMcpServer, SpecificationPart};
 pub use catalog::environments::{EnvironmentBuild, EnvironmentRequest};
 pub use catalog::explain::{ExplainQuery, Explanation};
 pub use catalog::functions::{

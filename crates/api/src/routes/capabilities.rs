@@ -1,4 +1,4 @@
-//! The capabilities of an agent: code execution, tools, functions and skills, as one list.
+//! The capabilities of an agent: code execution, tools, functions, skills and MCP servers, as one list.
 
 use super::Routes;
 use crate::AppState;
@@ -20,8 +20,8 @@ pub(crate) fn routes() -> Routes {
 
 /// List the capabilities of an agent
 ///
-/// Everything that its model can use: code execution, tools, functions and skills, whether they are
-/// in its specification or attached. The list is complete, on one page.
+/// Everything that its model can use: code execution, tools, functions, skills and MCP servers,
+/// whether they are in its specification or attached. The list is complete, on one page.
 #[utoipa::path(
     get,
     path = "/agents/{agent_id}/capabilities",
@@ -41,8 +41,8 @@ async fn list(
 
 /// Add a capability to an agent
 ///
-/// The body is `capability` of an entry of the catalog, or refers to a tool or a skill. A tool is
-/// attached; everything else becomes a part of the specification, of which the rest does not change.
+/// The body is `capability` of an entry of the catalog, or refers to a tool, a skill or an MCP
+/// server. A tool is attached; everything else becomes a part of the specification, of which the rest does not change.
 /// If the agent has the capability, nothing changes.
 #[utoipa::path(
     post,

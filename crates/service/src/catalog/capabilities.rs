@@ -6,27 +6,41 @@
 use crate::catalog::agent_skills::ListedSkill;
 use crate::catalog::agents::{AgentRequest, read_specification};
 use crate::catalog::specification::{
-    self, CODE_EXECUTION, CodeExecution, Specification, SpecificationEdit, SpecificationText,
+    self, CODE_EXECUTION, McpServerEntry, Specification, SpecificationEdit, SpecificationText,
 };
 use crate::catalog::tool_definition::CALL_FUNCTION;
 use crate::error::{RequestError, not_found};
 use crate::identity::caller::Caller;
 use crate::service::Service;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use types::{Agent, AgentId, ApprovalAction, ObjectRef, Privilege, Tool, ToolBinding, ToolId};
 
 const TOOLS: &str = "tools";
 const TOOL_RESOURCES: &str = "tool_resources";
 const SKILLS: &str = "skills";
+const MCP_SERVERS: &str = "mcp_servers";
 
 /// The parts of an agent that a model can use.
 #[derive(Debug, Clone)]
 pub struct AgentContents {
-    pub code_execution: CodeExecution,
+    /// Whether it may run code.
+    pub runs_code: bool,
     /// Whether one of the two parts of code execution is there, or both.
     pub names_code_execution: bool,
     pub skills: Vec<ListedSkill>,
     pub tools: Vec<AgentTool>,
+    /// Whether code of the agent runs, is refused, or needs an approval first.
+    pub code_action: ApprovalAction,
+    /// Why a run is not offered the tools that run code.
+    pub code_unavailable: Option<String>,
+    pub mcp_servers: Vec<ListedMcpServer>,
+}
+
+/// An MCP server of an agent, and why a run would not be offered its tools.
+#[derive(Debug, Clone)]
+pub struct ListedMcpServer {
+    pub entry: McpServerEntry,
+    pub unavailable: Option<String>,
 }
 
 /// A tool of an agent.
@@ -51,6 +65,8 @@ pub enum SpecificationPart {
     Skill(String),
     /// An entry of `tools`, with its section of `tool_resources`. It can only be removed.
     Tool(String),
+    /// An entry of `mcp_servers`. Its `name` is enough to remove it.
+    McpServer(Map<String, Value>),
 }
 
 /// A change of an agent, in terms of its current state.
@@ -103,7 +119,7 @@ impl SpecificationPart {
         match self {
             Self::CodeExecution => {
                 let mut edits = Vec::new();
-                if !specification.has_tool(CODE_EXECUTION) {
+                if specification.code_tools.is_empty() {
                     let item =
                         json!({"tool_spec": {"type": CODE_EXECUTION, "name": CODE_EXECUTION}});
                     edits.push(SpecificationEdit::AppendItem { list: TOOLS, item });
@@ -119,7 +135,11 @@ impl SpecificationPart {
                 let item = Value::from(name.as_str());
                 vec![SpecificationEdit::AppendItem { list: SKILLS, item }]
             }
-            Self::Skill(_) | Self::Tool(_) => Vec::new(),
+            Self::McpServer(entry) if !specification.has_mcp_server(self.name()) => {
+                let item = Value::Object(entry.clone());
+                vec![SpecificationEdit::AppendItem { list: MCP_SERVERS, item }]
+            }
+            Self::Skill(_) | Self::Tool(_) | Self::McpServer(_) => Vec::new(),
         }
     }
 
@@ -129,13 +149,19 @@ impl SpecificationPart {
         specification: &Specification,
     ) -> Result<Vec<SpecificationEdit>, RequestError> {
         let edits = match self {
-            Self::CodeExecution => tool_removals(specification, CODE_EXECUTION),
+            Self::CodeExecution => code_execution_removals(specification),
             Self::Tool(name) => tool_removals(specification, name),
             Self::Skill(name) => {
                 let skills = specification.orchestration.skills.iter().enumerate().rev();
                 let listed = skills.filter(|(_, skill)| skill.name == *name);
                 let removal = |(index, _)| SpecificationEdit::RemoveItem { list: SKILLS, index };
                 listed.map(removal).collect()
+            }
+            Self::McpServer(_) => {
+                let mut servers = specification.mcp_servers.iter();
+                let index = servers.position(|server| server.name == self.name());
+                let removal = |index| SpecificationEdit::RemoveItem { list: MCP_SERVERS, index };
+                index.map(removal).into_iter().collect()
             }
         };
         if edits.is_empty() { Err(not_found("capability", self.name())) } else { Ok(edits) }
@@ -145,8 +171,22 @@ impl SpecificationPart {
         match self {
             Self::CodeExecution => CODE_EXECUTION,
             Self::Skill(name) | Self::Tool(name) => name,
+            Self::McpServer(entry) => entry.get("name").and_then(Value::as_str).unwrap_or_default(),
         }
     }
+}
+
+/// Removes the tools that run code, under all their names, and their section.
+fn code_execution_removals(specification: &Specification) -> Vec<SpecificationEdit> {
+    let tools = specification.named_tools.iter().enumerate().rev();
+    let code = tools.filter(|(_, tool)| specification.is_code_tool(&tool.name));
+    let entries = code.map(|(index, _)| SpecificationEdit::RemoveItem { list: TOOLS, index });
+    let section =
+        specification.has_resources(CODE_EXECUTION).then(|| SpecificationEdit::RemoveMember {
+            mapping: TOOL_RESOURCES,
+            member: CODE_EXECUTION.to_owned(),
+        });
+    entries.chain(section).collect()
 }
 
 fn tool_removals(specification: &Specification, name: &str) -> Vec<SpecificationEdit> {
@@ -170,19 +210,46 @@ impl Service {
         let specification = read_specification(&agent.specification).await?;
         let bindings = self.db.read(|rows| rows.tool_bindings(caller.workspace, id))?;
         let names_code_execution =
-            specification.has_resources(CODE_EXECUTION) || specification.has_tool(CODE_EXECUTION);
+            specification.has_resources(CODE_EXECUTION) || !specification.code_tools.is_empty();
         let mut tools = self.specified_tools(caller, &agent, &specification);
         for binding in bindings {
             tools.extend(self.attached_tool(caller, &agent, &binding)?);
         }
         let skills = &specification.orchestration.skills;
         let skills = self.listed_skills(caller, &agent, skills).await?;
+        let code_action = agent.approval_actions.get(CODE_EXECUTION).copied();
+        let code_action = code_action.unwrap_or(specification.section.approval_action);
+        let missing = specification.code_execution.missing.into_iter().next();
+        let servers = specification.mcp_servers;
         Ok(AgentContents {
+            code_action,
+            code_unavailable: missing.or_else(|| denied(Some(code_action))),
+            mcp_servers: self.listed_mcp_servers(caller, &agent, servers).await?,
             names_code_execution,
-            code_execution: specification.code_execution,
+            runs_code: specification.code_execution.enabled,
             skills,
             tools,
         })
+    }
+
+    async fn listed_mcp_servers(
+        &self,
+        caller: &Caller,
+        agent: &Agent,
+        entries: Vec<McpServerEntry>,
+    ) -> Result<Vec<ListedMcpServer>, RequestError> {
+        let (workspace, who) = (caller.workspace, &caller.principal);
+        let mut listed = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let reached = match self.effective_principal(workspace, who, agent) {
+                Ok(run_as) => self.reach_mcp_server(workspace, who, &run_as, agent, &entry).await,
+                Err(error) => Err(error),
+            };
+            let refused = reached.err().map(|error| error.error.message);
+            let unavailable = refused.or_else(|| denied(Some(entry.approval_action)));
+            listed.push(ListedMcpServer { entry, unavailable });
+        }
+        Ok(listed)
     }
 
     /// The tools in the specification, also those that this server does not run.
@@ -192,7 +259,8 @@ impl Service {
         agent: &Agent,
         specification: &Specification,
     ) -> Vec<AgentTool> {
-        let named = specification.named_tools.iter().filter(|tool| tool.name != CODE_EXECUTION);
+        let named = specification.named_tools.iter();
+        let named = named.filter(|tool| !specification.is_code_tool(&tool.name));
         let listed = named.map(|named| {
             let mut embedded = specification.embedded.iter();
             let embedded = embedded.find(|tool| tool.contract.name == named.name).cloned();

@@ -197,6 +197,15 @@ impl Specification {
         self.named_tools.iter().any(|tool| tool.name == name)
     }
 
+    /// Whether this is the name of one of its tools that run code.
+    pub(crate) fn is_code_tool(&self, name: &str) -> bool {
+        self.code_tools.iter().any(|tool| tool.name() == name)
+    }
+
+    pub(crate) fn has_mcp_server(&self, name: &str) -> bool {
+        self.mcp_servers.iter().any(|server| server.name == name)
+    }
+
     pub(crate) fn names_skill(&self, name: &str) -> bool {
         self.orchestration.skills.iter().any(|skill| skill.name == name)
     }
