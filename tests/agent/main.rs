@@ -15,6 +15,7 @@ mod bad_models;
 mod budgets;
 mod choices;
 mod code;
+mod coming_from;
 mod command;
 mod confirmations;
 mod crashes;
