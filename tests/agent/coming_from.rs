@@ -144,9 +144,12 @@ async fn a_specification_of_cortex_is_added_with_its_rule_and_integration() {
     assert_eq!(agents["items"][0]["name"], "analyst", "{agents}");
     let agent = format!("/v1/agents/{}", text(&agents["items"][0]["id"]));
     assert_eq!(scene.owner().get(&agent).await["specification"], section.file("analyst.yaml"));
-    let open = json!({"agent_id": agents["items"][0]["id"]});
-    let session = scene.owner().post("/v1/sessions", open).await;
-    assert_eq!(session["integrations"], json!(["github_integration"]));
+    let id = text(&agents["items"][0]["id"]);
+    let explained = scene.owner().get(&format!("/v1/explain?agent={id}")).await;
+    let network = explained["network"].to_string();
+    for host in ["github.com:80", "github.com:443", "api.github.com", "*.github.com"] {
+        assert!(network.contains(host), "{host}: {explained}");
+    }
 }
 
 // proves P-120
