@@ -141,6 +141,51 @@ print(f'{max(data[place].max() - data[place].min() for place in data):.1f} degre
     assert_eq!(skill["tool"]["failed"], false);
 }
 
+// proves U-028, U-038, U-039, U-040, U-041, U-042, U-043, U-044, U-048, U-086
+#[test]
+fn the_request_of_the_guide_returns_its_whole_object() {
+    let played = play("code-execution");
+    let result = &played.result;
+    let code = "
+import pandas as pd
+sales = pd.read_csv('sales_report.csv', sep=';', decimal=',')
+for region, total in sales.groupby('region')['revenue'].sum().items():
+    print(f'{region}: {total:.2f}')
+";
+    let logs = result["logs"].as_str().unwrap();
+    let totals = computed("code-execution/sales_report.csv", code);
+    assert_eq!(totals.len(), 4);
+    for line in &totals {
+        assert!(logs.contains(line), "{line}: {logs}");
+    }
+    let id = result["sandbox_id"].as_str().unwrap();
+    let plan: Vec<&str> =
+        result["plan"].as_array().unwrap().iter().map(|step| step.as_str().unwrap()).collect();
+    assert_eq!(plan.len(), 3);
+    let head = format!(
+        "INFO: Started sandbox session: {id}\nINFO: Development plan: {}\n\n--- Round 1/6: {}",
+        serde_json::to_string(&plan).unwrap().replace("\",\"", "\", \""),
+        plan[0].trim_end_matches('.')
+    );
+    assert!(logs.starts_with(&head), "{head}\n{logs}");
+    for marker in [
+        "GENERATED CODE:\nimport pandas as pd\n",
+        "\nSTDOUT:\nFirst few rows of the dataset:\n",
+        "\n\nSTATUS: Execution successful\n",
+        "\n\nSTATUS: Execution failed: ValueError: could not convert string to float",
+        "\n--- Round 4/6: ",
+    ] {
+        assert!(logs.contains(marker), "{marker:?}: {logs}");
+    }
+    assert_eq!(result["total_rounds"], 4);
+    assert_eq!(result["generated_files"][0]["name"], "revenue_per_region.csv");
+    assert_eq!(result["artifacts"][0]["type"], "media_reference");
+    assert_eq!(result["artifacts"][0]["asset_filename"], "plot_0.png");
+    assert!(result["artifacts"][0]["url"].as_str().unwrap().contains("/v1/assets/"));
+    assert!(!result["execution_id"].as_str().unwrap().is_empty());
+    assert!(played.file("revenue_per_region.png").starts_with(PNG));
+}
+
 #[test]
 fn a_demo_leaves_a_page_and_a_notebook_with_its_chart_in_them() {
     let played = play("sales-analyst");

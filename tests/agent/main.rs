@@ -21,6 +21,7 @@ mod capabilities;
 mod choices;
 mod code;
 mod code_tools;
+mod coming_from;
 mod command;
 mod confirmations;
 mod conversation_files;

@@ -14,6 +14,7 @@ async fn opened(api: &Api, site: &Site) {
     answer(api, &["network", "integration", "new", "to_site", "--rule", "site", "--json"]).await;
 }
 
+// proves S-055
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_is_made_replaced_listed_shown_and_deleted() {
     let world = World::start().await;

@@ -201,7 +201,7 @@ const FAILING: &str = "def handle(n: int): return n + 1\n\
                        assert got == 41, 'Expected 41, got 42'\n";
 const ENDLESS: &str = "def handle(): pass\ndef test():\n    while True: pass\n";
 
-// proves C-099, C-100, C-103, C-104, C-107, C-110
+// proves C-099, C-100, C-103, C-104, C-107, C-110, C-095
 #[test]
 fn test_tells_passed_failed_and_timed_out_apart() {
     let here = directory(&[

@@ -50,8 +50,8 @@ class Coverage(unittest.TestCase):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
-    def run_on(self, results: str) -> tuple[str, str, int]:
-        done = subprocess.run([PROGRAM, "-"], input=results, cwd=self.root, capture_output=True, text=True)
+    def run_on(self, results: str, *options: str) -> tuple[str, str, int]:
+        done = subprocess.run([PROGRAM, *options, "-"], input=results, cwd=self.root, capture_output=True, text=True)
         return done.stdout, done.stderr, done.returncode
 
     def assert_proven(self, expected: set[str], results: str, complaint: str = "") -> None:
@@ -64,6 +64,17 @@ class Coverage(unittest.TestCase):
     def test_without_tests_every_line_is_open(self):
         self.write("tests/flows/one.rs", rust_test("nothing_is_claimed"))
         self.assertEqual(self.run_on("test one::nothing_is_claimed ... ok\n"), (ALL_OPEN, "", 0))
+
+    def test_with_all_an_open_line_is_a_failure_and_only_open_lines_are_printed(self):
+        every = "// proves C-001 to C-003, K-01, S-001"
+        self.write("tests/flows/one.rs", rust_test("a", every) + rust_test("b", "// proves C-002"))
+        proven = "test one::a ... ok\ntest one::b ... ok\n"
+        self.assertEqual(self.run_on(proven, "--all"), ("", "", 0))
+        skipped = "test one::a ... ok\ntest one::b ... ignored, by hand\n"
+        self.assertEqual(self.run_on(skipped, "--all"), ("  C-002 the second.\n", "", 1))
+        self.assertEqual(self.run_on(skipped)[2], 0)
+        failed = self.run_on("test one::a ... ok\ntest one::b ... FAILED\n", "--all")
+        self.assertEqual(failed, ("  C-002 the second.\n", "coverage: tests/flows/one.rs: b failed\n", 1))
 
     def test_results_can_be_a_file(self):
         self.write("tests/flows/one.rs", rust_test("c_001_holds"))

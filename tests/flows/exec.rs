@@ -266,6 +266,36 @@ fn output_streams_while_the_code_runs() {
     child.wait().unwrap();
 }
 
+// proves U-087
+#[test]
+fn output_beyond_the_limit_of_a_record_is_displayed_whole_and_cut_in_the_record() {
+    let code = "print('x' * 5_000_000)\nprint('end')";
+    let shown = bare(&[code]);
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    assert_eq!(shown.stdout.len(), 5_000_005);
+    assert!(shown.stdout.ends_with(b"x\nend\n"));
+    assert_eq!(stderr(&shown), "", "nothing was dropped");
+    let record: Execution = serde_json::from_str(&stdout(&bare(&["--json", code]))).unwrap();
+    assert_eq!(record.limits.output_bytes, 1 << 20);
+    assert_eq!(record.truncated.output_dropped_bytes, Some(5_000_005 - (1 << 20)));
+}
+
+// proves P-121
+#[test]
+fn results_that_a_script_displays_do_not_stand_among_its_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("report.py");
+    let code = "print('a,b')\ndisplay({'shown': 1})\nprint('1,2')\n3 + 4\n";
+    std::fs::write(&script, code).unwrap();
+    let ran = bare(&[script.to_str().unwrap()]);
+    assert_eq!((ran.status.code(), stdout(&ran).as_str()), (Some(0), "a,b\n1,2\n"));
+    assert_eq!(stderr(&ran), "{'shown': 1}\n", "it is displayed all the same");
+    let ran = bare(&[code]);
+    let mut lines: Vec<String> = stdout(&ran).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["1,2", "7", "a,b", "{'shown': 1}"], "a cell shows them with its output");
+}
+
 #[test]
 fn a_reader_who_goes_away_does_not_stop_the_code() {
     let out = tempfile::tempdir().unwrap();

@@ -739,3 +739,21 @@ async fn a_tool_that_needs_other_packages_or_the_network_is_pointed_to_a_functio
         assert!(hint(&failed).contains("Call Function"), "{}", hint(&failed));
     }
 }
+
+// proves W-045
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_looks_for_a_program_and_says_itself_that_it_is_missing() {
+    let engine = Engine::start(config());
+    let code = "\
+import shutil
+
+def handle(program: str) -> dict:
+    if shutil.which(program) is None:
+        return {'error': f'{program} is not available in this environment'}
+    return {'found': program}
+";
+    let looked = async |program: &str| value_of(&engine, code, json!({"program": program})).await;
+    let missing = "no-such-ffprobe is not available in this environment";
+    assert_eq!(looked("no-such-ffprobe").await, json!({"error": missing}));
+    assert_eq!(looked("sh").await, json!({"found": "sh"}));
+}

@@ -148,18 +148,21 @@ async fn an_idle_session_is_closed_when_its_record_says() {
     let session = server.owner.post("/v1/sessions", json!({"idle_seconds": 1800})).await;
     assert!(session["expires_at"].is_string());
     let path = format!("/v1/sessions/{}", session["sandbox_id"].as_str().unwrap());
-    let run = async || {
-        server.owner.call("POST", &format!("{path}/execute"), Some(json!({"code": "1"}))).await
-    };
+    let code = json!({"code": "open('kept.txt', 'w').write('kept')"});
+    let run =
+        async || server.owner.call("POST", &format!("{path}/execute"), Some(code.clone())).await;
+    let file = format!("{path}/files/kept.txt");
     server.clock.advance(HOUR / 2 - SECOND);
     assert_eq!(run().await.0, 200);
     // It was used, and has its whole time again.
     server.clock.advance(HOUR / 2 - SECOND);
     assert_eq!(run().await.0, 200);
+    assert_eq!(server.owner.call("GET", &file, None).await.0, 200);
     server.clock.advance(HOUR / 2 + SECOND);
     wait::until("it expires", async || server.owner.get(&path).await["status"] == "expired").await;
     let (status, refused) = run().await;
     assert_eq!((status, &refused["code"]), (410, &json!("session.expired")));
+    assert_eq!(server.owner.refused("GET", &file, None).await, (410, "session.expired".into()));
     server.stop().await;
 }
 

@@ -285,7 +285,7 @@ async fn an_integration_that_is_switched_off_is_named_as_such_to_code_and_in_an_
     assert_eq!(said("site.test").await, "null");
 }
 
-// proves S-060
+// proves S-060, S-055
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_that_cannot_be_is_refused_with_the_value_that_is_wrong() {
     let world = World::start().await;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 const IMPORTS: &str = "PYTHON_PACKAGES_WHITELIST_IMPORT=idna";
 const PACKAGES: &str = "PYTHON_PACKAGES_AUTO_INSTALL=six==1.16.0,python-dotenv >=1,<2";
 
+// proves P-042
 #[tokio::test(flavor = "multi_thread")]
 async fn packages_of_the_operator_are_there_and_may_be_imported_by_their_own_names() {
     let environments = harness::own_data();
@@ -56,6 +57,7 @@ fn packages_that_cannot_be_had_keep_a_server_from_starting_and_are_named() {
     assert_eq!(left, 0, "nothing is kept of what failed");
 }
 
+// proves P-042
 #[tokio::test(flavor = "multi_thread")]
 async fn no_code_runs_longer_than_the_operator_says() {
     let limit = "PYTHON_FUNCTIONS_RUN_TIMEOUT=700";

@@ -56,6 +56,13 @@ async fn a_closed_session_is_gone_and_says_so() {
     assert_eq!(error, (404, "session.not_found".into()));
     let record = world.owner.get(&format!("/v1/sessions/{session}")).await;
     assert_eq!(record["status"], "closed");
+    let bob = world.principal("bob", &["USAGE"]).await;
+    for (who, other) in [(&world.owner, world.owner.session().await), (&bob, bob.session().await)] {
+        assert_ne!(other, session, "a session has an id of its own");
+        let asked = json!({"sandbox_id": session});
+        assert_eq!(who.refused("POST", "/v1/sessions", Some(asked)).await.0, 400);
+        assert_eq!(who.refused("POST", &path, Some(json!({"code": "1"}))).await.0, 404);
+    }
     let never = "/v1/sessions/00000000-0000-0000-0000-000000000000/execute";
     let error = world.owner.refused("POST", never, Some(json!({"code": "1"}))).await;
     assert_eq!(error, (404, "session.not_found".into()));

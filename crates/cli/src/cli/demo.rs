@@ -95,7 +95,7 @@ async fn run_agent(
         eprintln!("belljar: example {}, request: {}", example.name, example.message);
     }
     let request = RunRequestArgs {
-        agent: Some(example.name.to_owned()),
+        agent: example.specification.map(|_| example.name.to_owned()),
         request: Some(example.message.to_owned()),
         files: example.data.iter().map(|(name, _)| example_directory.join(name)).collect(),
         out: Some(out.to_owned()),
@@ -125,9 +125,10 @@ impl Example {
         self.data.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes))
     }
 
-    /// Creates the agent with its tools in an empty service.
+    /// Creates the agent, if the example has one, with its tools in an empty service.
     async fn set_up(&self, client: &ApiClient) -> Result<(), CliError> {
-        let agent = json!({"name": self.name, "specification": self.specification});
+        let Some(specification) = self.specification else { return Ok(()) };
+        let agent = json!({"name": self.name, "specification": specification});
         client.json(ApiRequest::post(ResourceKind::Agent.path()).json(&agent)).await?;
         let agent = client.resolve_path(ResourceKind::Agent, self.name).await?;
         for tool in self.tools {

@@ -52,6 +52,10 @@ pub(super) struct Args {
 
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     let entry = entry(&args)?;
+    let stdout = match entry {
+        EntryPoint::Script { .. } => StdoutUse::Script,
+        _ => StdoutUse::Output,
+    };
     if args.server.is_named() {
         let body = body(&args, &entry)?;
         let call = async |client: &ApiClient| {
@@ -63,7 +67,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
             };
             Ok(ApiRequest::post(path).json(&body))
         };
-        return one_shot::run_on_server(&args.server, call, &args.outcome, StdoutUse::Output);
+        return one_shot::run_on_server(&args.server, call, &args.outcome, stdout);
     }
     for (option, is_set) in
         [("--integration", !args.integrations.is_empty()), ("--session", args.session.is_some())]
@@ -73,7 +77,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
         }
     }
     let command = command(&args, entry)?;
-    one_shot::run_local(command, &args.engine, &args.outcome, StdoutUse::Output)
+    one_shot::run_local(command, &args.engine, &args.outcome, stdout)
 }
 
 fn server_only_error(option: &str) -> CliError {

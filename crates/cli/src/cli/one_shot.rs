@@ -8,13 +8,20 @@ use super::engine_args::{self, EngineArgs};
 use super::images::{self, Image};
 use super::terminal::{self, TerminalOutput};
 use super::{CliError, local_engine, progress};
-use engine::{Command, Config, Engine, FileCollection, FinishedExecution, InstalledVersions};
+use engine::{
+    Command, Config, Engine, FileCollection, FinishedExecution, InstalledVersions, ValueBudget,
+};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use types::{Event, Execution};
+
+/// Maximum output of local code that is displayed while it runs and not kept: about as much as the rate of
+/// output ([0056](../../../../docs/decisions/0056-what-executions-of-a-caller-share.md)) lets code print
+/// within the default time limit.
+const STREAMED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct OutcomeArgs {
@@ -38,6 +45,8 @@ impl OutcomeArgs {
 pub(super) enum StdoutUse {
     /// Output and results of the code.
     Output,
+    /// Only what the code writes there, as of a program; results that it displays go to standard error.
+    Script,
     /// Only the value; output of the code goes to standard error.
     Value,
 }
@@ -55,7 +64,7 @@ pub(super) fn run_local(
 /// environment contains, and may return the name of another one to run in.
 pub(super) fn run_with_config(
     mut command: Command,
-    config: Config,
+    mut config: Config,
     outcome: &OutcomeArgs,
     stdout: StdoutUse,
     replace_environment: impl AsyncFnOnce(
@@ -65,6 +74,10 @@ pub(super) fn run_with_config(
 ) -> Result<ExitCode, CliError> {
     let mut display = ExecutionDisplay::new(outcome, stdout)?;
     let mut images = Vec::new();
+    if !outcome.json {
+        config.caps.0.output_bytes = STREAMED_BYTES_MAX;
+        command.limits.output_bytes = Some(STREAMED_BYTES_MAX);
+    }
     let FinishedExecution { execution, contents, .. } =
         engine_args::build_runtime()?.block_on(async {
             let (engine, installed) = local_engine::start(config, &command.environment).await?;
@@ -76,7 +89,12 @@ pub(super) fn run_with_config(
                 images.extend(images::image_of(event));
                 display.show_event(event);
             };
-            engine.run(command, &mut show).await.map_err(CliError::from)
+            let admitted = engine.admit(command).await?;
+            if outcome.json {
+                return admitted.run(&mut show).await.map_err(CliError::from);
+            }
+            let mut stream = |event: Event| show(&event);
+            admitted.stream(&mut stream, &ValueBudget::default()).await.map_err(CliError::from)
         })?;
     if let Some(out) = &outcome.out {
         contents.iter().try_for_each(|(name, content)| write_output_file(out, name, content))?;
@@ -112,7 +130,10 @@ impl<'a> ExecutionDisplay<'a> {
     pub(super) fn show_event(&mut self, event: &Event) {
         match self.stdout {
             _ if self.outcome.json => {}
-            StdoutUse::Output => self.terminal.show_event(event),
+            StdoutUse::Script if matches!(event, Event::Result(_)) => {
+                self.terminal.show_result_as_note(event);
+            }
+            StdoutUse::Output | StdoutUse::Script => self.terminal.show_event(event),
             StdoutUse::Value => self.terminal.show_log_event(event),
         }
     }

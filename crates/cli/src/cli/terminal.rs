@@ -66,6 +66,13 @@ impl TerminalOutput {
         }
     }
 
+    /// Displays a result on standard error, with standard output reserved for what a script writes.
+    pub(super) fn show_result_as_note(&mut self, event: &Event) {
+        if let Event::Result(result) = event {
+            plain_text(result).into_iter().for_each(|text| self.print_note(text));
+        }
+    }
+
     /// Displays code that a model wrote, and its result.
     fn show_round(&mut self, round: &Round) {
         self.print_note(&format!("\n--- Round {}: {} ---", round.number, round.step));

@@ -1,4 +1,4 @@
-//! The agents of `examples/`, embedded in the program.
+//! The examples of `examples/`, embedded in the program: agents, and a request to `code_execution`.
 
 /// File names and contents.
 type ExampleFiles = &'static [(&'static str, &'static [u8])];
@@ -7,9 +7,10 @@ type ExampleFiles = &'static [(&'static str, &'static [u8])];
 pub(super) struct Example {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
-    /// Message to the agent.
+    /// Message to the agent, or request to `code_execution`.
     pub(super) message: &'static str,
-    pub(super) specification: &'static str,
+    /// Specification of the agent; without one, `code_execution` carries out the request.
+    pub(super) specification: Option<&'static str>,
     /// Responses of the scripted model, turn by turn.
     pub(super) script: &'static str,
     /// Files that are attached to the message.
@@ -30,12 +31,12 @@ macro_rules! files {
     };
 }
 
-pub(super) const EXAMPLES: [Example; 5] = [
+pub(super) const EXAMPLES: [Example; 6] = [
     Example {
         name: "sales-analyst",
         about: "plans, computes, corrects an error, draws a chart",
         message: "How did we do from January to June, by region and product? I would like a chart.",
-        specification: text!("sales-analyst", "agent.yaml"),
+        specification: Some(text!("sales-analyst", "agent.yaml")),
         script: text!("sales-analyst", "script.yaml"),
         data: files!("sales-analyst", "sales.csv"),
         tools: &[],
@@ -44,7 +45,7 @@ pub(super) const EXAMPLES: [Example; 5] = [
         name: "csv-cleaner",
         about: "cleans a table without inventing values",
         message: "Clean this table of customers.",
-        specification: text!("csv-cleaner", "agent.yaml"),
+        specification: Some(text!("csv-cleaner", "agent.yaml")),
         script: text!("csv-cleaner", "script.yaml"),
         data: files!("csv-cleaner", "customers.csv"),
         tools: &[],
@@ -53,7 +54,7 @@ pub(super) const EXAMPLES: [Example; 5] = [
         name: "unit-converter",
         about: "uses a tool with a handle() function",
         message: "How many kilometres are 26.2 miles, how hot is 350 °F, and how heavy are 3 stone?",
-        specification: text!("unit-converter", "agent.yaml"),
+        specification: Some(text!("unit-converter", "agent.yaml")),
         script: text!("unit-converter", "script.yaml"),
         data: &[],
         tools: &[],
@@ -62,7 +63,7 @@ pub(super) const EXAMPLES: [Example; 5] = [
         name: "media-probe",
         about: "uses a tool with a run() function",
         message: "What are tone.wav, cover.png and notes.txt?",
-        specification: text!("media-probe", "agent.yaml"),
+        specification: Some(text!("media-probe", "agent.yaml")),
         script: text!("media-probe", "script.yaml"),
         data: files!("media-probe", "tone.wav", "cover.png"),
         tools: &[text!("media-probe", "media_probe.json")],
@@ -71,9 +72,18 @@ pub(super) const EXAMPLES: [Example; 5] = [
         name: "chart-maker",
         about: "reads a skill and draws a chart",
         message: "Draw the temperatures of the year.",
-        specification: text!("chart-maker", "agent.yaml"),
+        specification: Some(text!("chart-maker", "agent.yaml")),
         script: text!("chart-maker", "script.yaml"),
         data: files!("chart-maker", "temperatures.csv"),
+        tools: &[],
+    },
+    Example {
+        name: "code-execution",
+        about: "carries out a request with code_execution alone",
+        message: "Analyze the attached sales report. Calculate the total revenue per region and generate a bar chart visualizing it.",
+        specification: None,
+        script: text!("code-execution", "script.yaml"),
+        data: files!("code-execution", "sales_report.csv"),
         tools: &[],
     },
 ];
