@@ -5,8 +5,10 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 use super::wait_blocking;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Once;
 use tempfile::TempDir;
 
 /// Without a network of its own, without what a user would see, and with an empty profile.
@@ -22,6 +24,10 @@ const OPTIONS: [&str; 10] = [
     "--hide-scrollbars",
     "--force-color-profile=srgb",
 ];
+
+/// Installs Debian's Chromium where there is none; only root can.
+const INSTALL: &str = "apt-get update && apt-get install -y --no-install-recommends chromium";
+static INSTALLED: Once = Once::new();
 
 /// A picture of a page.
 pub struct Picture {
@@ -43,8 +49,23 @@ impl Bar {
     }
 }
 
+fn install_browser() {
+    let found = Command::new("chromium").arg("--version").output();
+    if found.is_ok_and(|found| found.status.success()) {
+        return;
+    }
+    let _ = writeln!(std::io::stderr(), "Chromium is missing: {INSTALL}");
+    let install = Command::new("sh").args(["-c", INSTALL]).output().unwrap();
+    let errors = String::from_utf8_lossy(&install.stderr);
+    assert!(
+        install.status.success(),
+        "Chromium is missing and was not installed (`sudo apt-get install chromium`): {errors}"
+    );
+}
+
 /// Opens a page, waits until it has loaded, and takes a picture of 1000 by 700 pixels.
 pub fn picture(url: &str) -> Picture {
+    INSTALLED.call_once(install_browser);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("page.png");
     let profile = format!("--user-data-dir={}", directory.path().join("profile").display());
