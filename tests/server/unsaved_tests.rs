@@ -127,9 +127,10 @@ async fn t237_a_test_of_unsaved_code_is_asked_about_and_denied_as_submitted_code
     assert_eq!((status, &record["status"]), (202, &json!("waiting_approval")), "{record}");
     let question = world.owner.get(&approval_of(&record)).await;
     assert!(question["code"].as_str().unwrap().contains("return handle(21)"), "{question}");
-    let yes = Some(json!({"decision": "allow"}));
-    assert_eq!(author.refused("POST", &approval_of(&record), yes.clone()).await.0, 403);
-    world.owner.post(&approval_of(&record), yes.unwrap()).await;
+    let yes = json!({"decision": "allow"});
+    let refused = author.refused("POST", &approval_of(&record), Some(yes.clone())).await;
+    assert_eq!(refused.0, 403);
+    world.owner.post(&approval_of(&record), yes).await;
     let done = settled(&author, &record).await;
     assert_eq!((&done["value"], &done["test_outcome"]), (&json!(42), &json!("passed")), "{done}");
     let mut secret = json!({"tool_type": "code_runner", "configuration": {"type": "CodeRunner", "runtime": "python",

@@ -140,8 +140,8 @@ mod tests {
     fn t220_executions_of_one_caller_share_the_rate_and_those_of_another_do_not() {
         let (flood, neighbour) = (ExecutionGroup::default(), ExecutionGroup::default());
         let executions: Vec<_> = (0..14).map(|_| flood.clone()).collect();
-        let pauses = executions.iter().map(|it| it.charge_output(4 * MIB, 0));
-        assert!(pauses.last().is_some_and(|pause| pause > Duration::from_millis(500)));
+        let pauses: Vec<_> = executions.iter().map(|it| it.charge_output(4 * MIB, 0)).collect();
+        assert!(pauses.last().is_some_and(|pause| *pause > Duration::from_millis(500)));
         assert_eq!(neighbour.charge_output(MIB, 0), Duration::ZERO);
     }
 

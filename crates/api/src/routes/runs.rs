@@ -194,7 +194,7 @@ async fn agent_response(
             Json(app.agents.chat_result(caller, ended).await?).into_response()
         }
         ResponseMode::Stream => {
-            let urls = app.service.file_urls(&caller);
+            let urls = app.service.file_urls(caller);
             with_location(handle.id(), sse::event_stream(handle.events(), urls))
         }
         ResponseMode::Async => accepted_response(&handle.detach()),
