@@ -313,12 +313,17 @@ pub(crate) async fn seen(
     seen
 }
 
-/// Without the time when a session will be closed: reading its files here counts as use.
+/// Without the time when a session will be closed, since reading its files here counts as use, and
+/// without signed URLs, each of which is valid from now on.
 fn without_expiry(body: &[u8]) -> String {
+    fn is_signed_url(text: &str) -> bool {
+        text.starts_with("http") && text.contains("signature=")
+    }
     fn forget(value: &mut Value) {
         match value {
             Value::Object(fields) => {
                 fields.remove("expires_at");
+                fields.retain(|_, value| !value.as_str().is_some_and(is_signed_url));
                 fields.values_mut().for_each(forget);
             }
             Value::Array(items) => items.iter_mut().for_each(forget),

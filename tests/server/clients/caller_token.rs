@@ -79,7 +79,7 @@ impl Platform {
         owner.post("/v1/integrations", marked("cdf")).await;
         let code = std::fs::read_to_string(here().join("assets.py")).unwrap();
         let tool = json!({"type": "runPythonCode", "name": "assets", "description": "Lists assets.",
-            "environment": "atlas",
+            "environment": "atlas", "approval_action": "allow",
             "configuration": {"pythonCode": code, "integrations": ["cdf", "machine"]}});
         let tool = owner.post("/v1/tools", tool).await;
         let agent = json!({"name": "pumps", "specification": specification(), "run_as": "caller"});

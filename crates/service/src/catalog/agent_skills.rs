@@ -129,16 +129,21 @@ impl Service {
         caller: &Caller,
         agent: &Agent,
         references: &[SkillReference],
-    ) -> Result<Vec<ListedSkill>, RequestError> {
-        let run_as = self.effective_principal(caller.workspace, &caller.principal, agent)?;
-        let who = (&run_as, agent.author);
+    ) -> Vec<ListedSkill> {
+        let run_as = self.effective_principal(caller.workspace, &caller.principal, agent);
         let (mut listed, mut left) = (Vec::with_capacity(references.len()), AGENT_BYTES_MAX);
         for reference in references {
-            let found = self.load_skill(caller.workspace, who, reference, &mut left).await;
-            let found = found.map_err(|error| *error.error);
+            let found = match &run_as {
+                Ok(run_as) => {
+                    let who = (run_as, agent.author);
+                    let found = self.load_skill(caller.workspace, who, reference, &mut left).await;
+                    found.map_err(|error| *error.error)
+                }
+                Err(error) => Err((*error.error).clone()),
+            };
             listed.push(ListedSkill { name: reference.name.clone(), found });
         }
-        Ok(listed)
+        listed
     }
 
     /// A skill that the caller may use.

@@ -216,7 +216,7 @@ impl Service {
             tools.extend(self.attached_tool(caller, &agent, &binding)?);
         }
         let skills = &specification.orchestration.skills;
-        let skills = self.listed_skills(caller, &agent, skills).await?;
+        let skills = self.listed_skills(caller, &agent, skills).await;
         let code_action = agent.approval_actions.get(CODE_EXECUTION).copied();
         let code_action = code_action.unwrap_or(specification.section.approval_action);
         let missing = specification.code_execution.missing.into_iter().next();
