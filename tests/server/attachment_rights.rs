@@ -310,3 +310,30 @@ async fn t151_an_explanation_does_not_tell_whether_a_hidden_id_exists() {
     let path = format!("/v1/explain?agent={}&principal={NOTHING}", id(&seen));
     refused(&ann, "GET", &path, None, NOT_THERE).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t311_an_editor_of_an_agent_makes_its_approval_actions_stricter_and_not_looser() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    let specification = "tools:\n  - tool_spec: {type: code_execution, name: code_execution}\n\
+                         tool_resources:\n  code_execution: {approval_action: review}\n";
+    let made = owner.post("/v1/agents", json!({"name": "a", "specification": specification})).await;
+    let editor = Person::new(&world, "editor").await;
+    for privilege in ["USAGE", "MODIFY"] {
+        grant(owner, &editor.id, privilege, &on("agent", &made)).await;
+    }
+    let tool = tool(owner, "probe", ALLOW).await;
+    let bound = attach(owner, &made, &tool).await;
+    let code = format!("{}/tools/code_execution", at("agents", &made));
+    let action = |action: &str| Some(json!({"approval_action": action}));
+    refused(&editor, "PATCH", &code, action("allow"), FORBIDDEN).await;
+    refused(&editor, "PATCH", &code, action("confirm"), FORBIDDEN).await;
+    // Twins: the editor makes it stricter, also that of an attached tool, and the owner looser.
+    for path in [&code, &bound] {
+        let (status, set) = editor.call("PATCH", path, action("deny")).await;
+        assert_eq!((status, &set["approval_action"]), (200, &json!("deny")), "{set}");
+        refused(&editor, "PATCH", path, action("review"), FORBIDDEN).await;
+        let (status, set) = owner.call("PATCH", path, action("allow")).await;
+        assert_eq!((status, &set["approval_action"]), (200, &json!("allow")), "{set}");
+    }
+}

@@ -547,3 +547,33 @@ async fn every_statement_of_the_guide_runs() {
         refused(owner, other, 400, "args.invalid").await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t312_a_list_of_names_is_bounded_and_so_are_names_that_differ_in_the_case_of_letters() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    for letters in 0..20 {
+        // Twenty names of one word: a different letter of each is a capital one.
+        let name = |at| if at == letters { 'A' } else { 'a' };
+        let name: String = (0..20).map(name).collect();
+        let rule = json!({"name": name, "value_list": ["example.org"], "mode": "EGRESS", "type": "HOST_PORT"});
+        owner.post("/v1/network-rules", rule).await;
+    }
+    let listed = |name: &str, count: usize| {
+        let names = vec![name; count].join(", ");
+        format!(
+            "CREATE OR REPLACE EXTERNAL ACCESS INTEGRATION i ALLOWED_NETWORK_RULES = ({names}) ENABLED = TRUE"
+        )
+    };
+    let last = format!("\"{}A\"", "a".repeat(19));
+    let problem = refused(owner, &listed(&last, 101), 400, "args.invalid").await;
+    assert!(problem.to_string().contains("at most 100 names"), "{problem}");
+    // Twins: the longest list is looked up, and the exact name is found among all of them.
+    run(owner, &listed(&last, 1)).await;
+    let (status, answer) = answer(send(owner, &listed(&last, 100)).await).await;
+    assert!(!answer.to_string().contains("at most 100 names"), "{status}: {answer}");
+    let made = named(owner, "/v1/integrations", "i").await;
+    assert_eq!(made["allowed_network_rules"][0], last.trim_matches('"'));
+    let shown = refused(owner, &listed(&"a".repeat(20), 1), 400, "args.invalid").await;
+    assert!(shown.to_string().contains("is one of"), "{shown}");
+}

@@ -16,12 +16,14 @@ pub enum NameSpace {
 }
 
 impl Reader<'_> {
-    /// Ids and names of the objects with this name, in any case of ASCII letters.
+    /// Ids and names of the objects with this name, in any case of ASCII letters, at most so many. The
+    /// one of exactly this name is the first.
     pub fn objects_named(
         &self,
         space: NameSpace,
         workspace: WorkspaceId,
         name: &str,
+        count_max: u32,
     ) -> Result<Vec<(Uuid, String)>, DatabaseError> {
         let (table, condition) = match space {
             NameSpace::NetworkRules => ("network_rules", ""),
@@ -32,8 +34,11 @@ impl Reader<'_> {
         };
         let sql = format!(
             "SELECT id, name FROM {table} \
-             WHERE workspace = ?1 AND lower(name) = lower(?2){condition} ORDER BY id"
+             WHERE workspace = ?1 AND lower(name) = lower(?2){condition} \
+             ORDER BY name != ?2, id LIMIT ?3"
         );
-        self.query_many(&sql, (workspace.uuid(), name), |row| Ok((row.get(0)?, row.get(1)?)))
+        self.query_many(&sql, (workspace.uuid(), name, count_max), |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
     }
 }

@@ -145,7 +145,7 @@ impl Engine {
         self.environment_cache.find(&self.config, &command.environment)?;
         let permit = self.wait_for_capacity(command).await?;
         let grants = self.reserve_grants((*lease.session.grants()).clone())?;
-        let files = Some(SessionFiles::with_session_grants(lease));
+        let files = Some(SessionFiles::new(lease));
         Ok(ExecutionTarget::Fresh { grants, permit, files })
     }
 
@@ -319,7 +319,7 @@ impl AdmittedCommand {
                 active.group.wait_for_output_rate().await;
                 let mut handle = engine.lease(&self.record, grants, &active).await?;
                 if let Some(files) = &mut session_files {
-                    files.copy_into(engine, &mut handle).await?;
+                    files.copy_into(engine, &mut handle, &self.redactor).await?;
                 }
                 Ok::<_, Error>(handle)
             } => Some(leased),
@@ -327,9 +327,14 @@ impl AdmittedCommand {
         let Some(leased) = leased else { return Ok(self.cancelled_before_start(sink).finished) };
         let mut handle = leased?;
         handle.sandbox.join_group(active.group.clone());
+        // A session whose sandbox has ended got a new one when its files were copied.
+        let has_lost_state = session_files.as_mut().is_some_and(SessionFiles::take_unreported_loss);
         let session_files = session_files.as_mut().map(|files| (files, &**engine));
         let inputs = RunInputs { number: 1, installer: None, value_budget, session_files };
-        let ran = self.run_in_sandbox(&mut handle, inputs, sink).await?;
+        let mut ran = self.run_in_sandbox(&mut handle, inputs, sink).await?;
+        if has_lost_state {
+            add_loss_warning(&mut ran.finished.execution);
+        }
         handle.sandbox.end().await;
         Ok(ran.finished)
     }

@@ -30,28 +30,25 @@ pub(crate) struct SessionFiles {
     /// Absent while the files are copied back, and if that was interrupted.
     lease: Option<SessionLease>,
     generation: u64,
-    /// Whether the sandbox has the grants of the session, and no others.
-    has_session_grants: bool,
     /// The copy as it was before the code ran.
     before: DirectoryListing,
-    /// For the secrets that code of the session must not see.
+    /// For the secrets of the command, which code of the session must not see.
     redactor: OutputRedactor,
 }
 
 impl SessionFiles {
-    /// For a sandbox with grants of its own.
     pub(crate) fn new(lease: SessionLease) -> Self {
         Self {
             generation: lease.generation(),
             lease: Some(lease),
-            has_session_grants: false,
             before: DirectoryListing::default(),
             redactor: OutputRedactor::default(),
         }
     }
 
-    pub(crate) fn with_session_grants(lease: SessionLease) -> Self {
-        Self { has_session_grants: true, ..Self::new(lease) }
+    /// Whether a loss of the session's state is still unreported. The caller must report it.
+    pub(crate) fn take_unreported_loss(&mut self) -> bool {
+        self.lease.as_mut().is_some_and(SessionLease::take_unreported_loss)
     }
 
     pub(crate) fn session_lease(&mut self) -> Option<&mut SessionLease> {
@@ -62,21 +59,20 @@ impl SessionFiles {
         self.generation
     }
 
-    /// Copies all files of the session. They do not count as files that the code created. They can
+    /// Copies all files of the session for a command with these secrets. They do not count as files that the code created. They can
     /// contain what the code of the session knows, which is removed from the record of this code too.
     pub(crate) async fn copy_into(
         &mut self,
         engine: &Engine,
         target: &mut SandboxHandle,
+        of_command: &OutputRedactor,
     ) -> Result<(), Error> {
         let lease = self.lease.as_mut().ok_or_else(interrupted_error)?;
         let session = lease.take_sandbox(engine).await?;
         let (source, known) = (session.sandbox.directory(), session.redactor.clone());
         lease.return_sandbox(session);
         lease.count_execution();
-        if !self.has_session_grants {
-            self.redactor = target.redactor.clone();
-        }
+        self.redactor = of_command.clone();
         target.redactor = target.redactor.merge(&known).await?;
         let source = source.map_err(|error| directory_error(&error))?;
         let sandbox = &mut target.sandbox;
@@ -141,6 +137,8 @@ fn copy_all(
         match copy_file((source, name), (target, name), &redactor, until) {
             // The code of the session can still have processes that remove files.
             Ok(()) | Err(FileError::NotFound { .. }) => {}
+            // The tool could not read it in the session either.
+            Err(error) if error.is_permission_denied() => {}
             Err(error) => return Err(file_error(&error)),
         }
     }
@@ -183,8 +181,11 @@ impl DirectoryChanges {
     fn remove_deleted(&self, now: &DirectoryListing, unsaved: &mut UnsavedFiles) {
         // Files below an unreadable directory are invisible, not deleted.
         let is_hidden = |name: &str| {
+            // Names that were skipped are listed in their escaped form.
+            let is_skipped =
+                |path: &str| now.skipped.contains_key(path.escape_debug().to_string().as_str());
             let mut above = Path::new(name).ancestors().filter_map(Path::to_str);
-            now.skipped.contains_key(".") || above.any(|path| now.skipped.contains_key(path))
+            now.skipped.contains_key(".") || above.any(is_skipped)
         };
         for name in self.before.files.keys() {
             if now.files.contains_key(name) || is_hidden(name) {

@@ -55,8 +55,13 @@ impl McpClientError {
 
 /// A text of the server, short and without control characters.
 pub(crate) fn printable(text: &str) -> String {
+    displayed(text, FOREIGN_CHARS_MAX)
+}
+
+/// So many characters of a text of a server, without control characters.
+pub fn displayed(text: &str, chars_max: usize) -> String {
     let mut characters = text.chars();
-    let shown = characters.by_ref().take(FOREIGN_CHARS_MAX);
+    let shown = characters.by_ref().take(chars_max);
     let mut shown: String = shown.map(|it| if it.is_control() { ' ' } else { it }).collect();
     if characters.next().is_some() {
         shown.push('…');

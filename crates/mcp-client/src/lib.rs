@@ -16,7 +16,7 @@ mod stdio;
 mod tools;
 
 pub use client::{RemoteServer, call_tool, list_tools};
-pub use error::McpClientError;
+pub use error::{McpClientError, displayed};
 pub use process::ServerCommand;
 pub use result::{RemoteImage, RemoteResult};
 pub use tools::{RemoteTool, RemoteTools, ToolFilter, is_offered_by, offered_name};

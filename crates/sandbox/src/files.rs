@@ -47,6 +47,11 @@ pub enum FileError {
 }
 
 impl FileError {
+    /// Whether the mode of the file does not allow it.
+    pub fn is_permission_denied(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+
     fn io(name: &str, error: Errno) -> Self {
         let name = name.to_owned();
         match error {

@@ -71,6 +71,8 @@ pub struct Service {
     pub(crate) secret_encodings: SecretEncodingsCache,
     pub(crate) egress_log_queue: Arc<EgressLogQueue>,
     pub(crate) loaded_skills: LoadedSkills,
+    /// Held while an uploaded skill is read.
+    pub(crate) skill_loads: tokio::sync::Mutex<()>,
     pub(crate) skill_directories: SkillDirectories,
     pub(crate) approval_changes: broadcast::Sender<ApprovalChange>,
     pub(crate) approval_json: ApprovalJsonCache,
@@ -183,6 +185,7 @@ impl Service {
             secret_encodings: SecretEncodingsCache::default(),
             egress_log_queue: Arc::default(),
             loaded_skills: LoadedSkills::default(),
+            skill_loads: tokio::sync::Mutex::default(),
             skill_directories: SkillDirectories::default(),
             self_service_rate: SelfServiceRateLimit::default(),
             readiness: readiness::ReadinessCache::default(),

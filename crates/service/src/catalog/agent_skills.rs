@@ -176,6 +176,11 @@ impl Service {
         if let Some(skill) = self.loaded_skills.find(sha256) {
             return Ok(skill);
         }
+        // One at a time, so that those who wait share what the first one has loaded.
+        let _turn = self.skill_loads.lock().await;
+        if let Some(skill) = self.loaded_skills.find(sha256) {
+            return Ok(skill);
+        }
         let id = *id;
         let found = self.db.read_off_thread(move |rows| rows.skill_archive(workspace, id)).await?;
         let (row, archive) = found.ok_or_else(|| skill_not_found(name))?;

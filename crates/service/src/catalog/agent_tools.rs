@@ -14,7 +14,9 @@ use crate::runs::call_target::CallTarget;
 use crate::runs::run_request::{RunRequest, TestRequest};
 use crate::service::Service;
 use std::collections::BTreeMap;
-use types::{Agent, AgentId, ApprovalAction, Error, ErrorCode, ObjectRef, ToolBinding, ToolId};
+use types::{
+    Agent, AgentId, ApprovalAction, Error, ErrorCode, ObjectRef, Privilege, ToolBinding, ToolId,
+};
 
 /// A tool of an agent, as a request names it.
 enum NamedTool {
@@ -25,7 +27,8 @@ enum NamedTool {
 }
 
 impl Service {
-    /// Sets the approval action for an agent's calls of one of its tools, by name or id.
+    /// Sets the approval action for an agent's calls of one of its tools, by name or id. A looser one
+    /// requires OWNERSHIP: an editor must not remove the approval that protects the owner's rights.
     pub async fn set_agent_tool_action(
         &self,
         caller: &Caller,
@@ -34,7 +37,11 @@ impl Service {
         change: ApprovalActionChange,
     ) -> Result<ToolBinding, RequestError> {
         self.modifiable_agent(caller, agent)?;
-        match self.agent_tool(caller, agent, tool).await? {
+        let (tool, current) = self.agent_tool(caller, agent, tool).await?;
+        if change.approval_action < current {
+            self.require_privilege(caller, Privilege::Ownership, ObjectRef::Agent(agent))?;
+        }
+        match tool {
             NamedTool::Bound(id) => self.set_tool_action(caller, agent, id, change).await,
             NamedTool::Specified(name) => {
                 self.set_specified_action(caller, agent, name, change.approval_action).await
@@ -52,7 +59,7 @@ impl Service {
         request: TestRequest,
     ) -> Result<RunRequest, RequestError> {
         self.modifiable_agent(caller, agent)?;
-        let id = match self.agent_tool(caller, agent, tool).await? {
+        let id = match self.agent_tool(caller, agent, tool).await?.0 {
             NamedTool::Bound(id) => id,
             NamedTool::Specified(name) if name == CODE_EXECUTION => {
                 let message = format!("{CODE_EXECUTION} has no test()");
@@ -65,22 +72,24 @@ impl Service {
         Ok(request.into_run(id, Some(agent)))
     }
 
+    /// A tool of an agent, with its approval action.
     async fn agent_tool(
         &self,
         caller: &Caller,
         agent: AgentId,
         tool: &str,
-    ) -> Result<NamedTool, RequestError> {
+    ) -> Result<(NamedTool, ApprovalAction), RequestError> {
         let row = self.visible_agent(caller, agent)?;
         let bindings = self.db.read(|rows| rows.tool_bindings(caller.workspace, agent))?;
         let id: Option<ToolId> = tool.parse().ok();
         let is_named = |it: &&ToolBinding| it.tool_name == tool || Some(it.tool_id) == id;
         if let Some(binding) = bindings.iter().find(is_named) {
-            return Ok(NamedTool::Bound(binding.tool_id));
+            return Ok((NamedTool::Bound(binding.tool_id), binding.approval_action));
         }
         let specified = specified_tools(&row, &read_specification(&row.specification).await?);
         if let Some(specified) = specified.iter().find(is_named) {
-            return Ok(NamedTool::Specified(specified.tool_name.clone()));
+            let tool = NamedTool::Specified(specified.tool_name.clone());
+            return Ok((tool, specified.approval_action));
         }
         if let Some(id) = id {
             return Err(not_attached(agent, id));

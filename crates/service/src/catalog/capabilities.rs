@@ -31,7 +31,7 @@ pub struct AgentContents {
     pub tools: Vec<AgentTool>,
     /// Whether code of the agent runs, is refused, or needs an approval first.
     pub code_action: ApprovalAction,
-    /// Why a run is not offered the tools that run code.
+    /// What the specification lacks for code.
     pub code_unavailable: Option<String>,
     pub mcp_servers: Vec<ListedMcpServer>,
 }
@@ -223,7 +223,7 @@ impl Service {
         let servers = specification.mcp_servers;
         Ok(AgentContents {
             code_action,
-            code_unavailable: missing.or_else(|| denied(Some(code_action))),
+            code_unavailable: missing,
             mcp_servers: self.listed_mcp_servers(caller, &agent, servers).await?,
             names_code_execution,
             runs_code: specification.code_execution.enabled,

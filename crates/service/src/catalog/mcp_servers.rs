@@ -216,6 +216,9 @@ fn offer(work: &mut ResolvedAgent, server: &McpServerEntry, tool: RemoteTool) {
 }
 
 /// Whether a name is one that a server of the agent gives its tools, such as `docs__find`.
-pub(crate) fn is_tool_of(servers: &[McpServerEntry], offered: &str) -> bool {
-    servers.iter().any(|server| mcp_client::is_offered_by(&server.name, offered))
+pub(crate) fn server_of<'a>(
+    servers: &'a [McpServerEntry],
+    offered: &str,
+) -> Option<&'a McpServerEntry> {
+    servers.iter().find(|server| mcp_client::is_offered_by(&server.name, offered))
 }

@@ -24,8 +24,8 @@ use db::{ApprovalHeader, Reader};
 use policy::MacTag;
 use serde::Deserialize;
 use types::{
-    Approval, ApprovalAction, ApprovalId, ApprovalState, Error, ErrorCode, ObjectRef, Privilege,
-    WorkspaceId,
+    Approval, ApprovalAction, ApprovalId, ApprovalState, Error, ErrorCode, ObjectRef, Permission,
+    Privilege, WorkspaceId,
 };
 
 #[derive(Debug, Clone, Default, Deserialize, utoipa::IntoParams)]
@@ -136,16 +136,26 @@ impl Service {
     ) -> Result<Vec<ObjectRef>, RequestError> {
         let of_tool = ObjectRef::Tool(subject.tool);
         let agent = match subject.agent {
-            _ if subject.tool == CallTarget::python_id() => {
-                return Ok(vec![ObjectRef::Workspace(workspace)]);
+            agent if subject.tool == CallTarget::python_id() => {
+                let permission = self.db.read(|rows| rows.code_permission(workspace))?;
+                // A workspace that allows all code asks about none, so it was the agent that did.
+                let of_agent = agent.filter(|_| permission == Permission::Allow);
+                return Ok(vec![
+                    of_agent.map_or(ObjectRef::Workspace(workspace), ObjectRef::Agent),
+                ]);
             }
             Some(agent) => agent,
             None => return Ok(vec![of_tool]),
         };
         let read = |rows: &Reader<'_>| rows.approval_actions(workspace, subject.tool, agent);
         let (of_itself, of_agent) = self.db.read(read)?;
-        let requires_approval =
-            |action: Option<ApprovalAction>| action.is_some_and(ApprovalAction::asks);
+        // A confirmation is given by the caller, so it adds no principal to those who decide about a review.
+        let review = Some(ApprovalAction::Review);
+        let is_review = of_itself == review || of_agent == review;
+        let requires_approval = |action: Option<ApprovalAction>| match is_review {
+            true => action == review,
+            false => action.is_some_and(ApprovalAction::asks),
+        };
         Ok(match (requires_approval(of_itself), requires_approval(of_agent)) {
             (true, true) => vec![of_tool, ObjectRef::Agent(agent)],
             (true, false) => vec![of_tool],

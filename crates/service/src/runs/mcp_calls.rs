@@ -26,7 +26,7 @@ use types::{
 /// The entry point of these calls in records.
 pub(crate) const MCP_ENTRY: &str = "mcp";
 /// Part of a failed result that the error repeats, in bytes.
-const ERROR_BYTES_MAX: usize = 500;
+const ERROR_CHARS_MAX: usize = 500;
 /// The code of a warning about a part of a result that is left out.
 const RESULT_TRUNCATED: &str = "mcp.truncated";
 
@@ -222,7 +222,7 @@ fn action_for(
                 .hint("continue without it; the owner of the agent decides what it may call")
                 .into())
         }
-        ApprovalAction::Review if server.trust_annotations && read_only => {
+        action if action.asks() && server.trust_annotations && read_only => {
             Ok(ApprovalAction::Allow)
         }
         action => Ok(action),
@@ -284,8 +284,10 @@ fn publish_result(execution: &mut Execution, running: &ActiveExecution, result: 
     }
     execution.status = ExecutionStatus::Succeeded;
     if is_error {
-        let end = text.floor_char_boundary(ERROR_BYTES_MAX);
-        let reason = if text.is_empty() { "without a reason" } else { &text[..end] };
+        let reason = match mcp_client::displayed(&text, ERROR_CHARS_MAX) {
+            reason if reason.is_empty() => "without a reason".to_owned(),
+            reason => reason,
+        };
         let error = Error::new(ErrorCode::ToolFailed, format!("the tool failed: {reason}"));
         fail(execution, running, (ExecutionStatus::Failed, error));
     }

@@ -39,6 +39,7 @@ pub enum RunTarget {
         /// Whether the tool's `test()` runs instead of the tool.
         test: bool,
         /// Whether the call comes from an MCP client, and so from a model.
+        #[serde(default)]
         over_mcp: bool,
     },
     /// The `test()` of a tool that is not saved.

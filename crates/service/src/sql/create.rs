@@ -1,6 +1,6 @@
 //! CREATE and DROP.
 
-use super::names::{missing, named, qualifier_warning};
+use super::names::{error_at, missing, named, qualifier_warning};
 use super::{Done, NamedObjectRef, StatementAction};
 use crate::catalog::agents::{AgentRequest, AgentView};
 use crate::catalog::specification::SpecificationText;
@@ -18,6 +18,9 @@ use types::{
     SecretId, SecretScope, Warning,
 };
 use vault::Plaintext;
+
+/// Limit of the names in one list, each of which is looked up: as many as an integration can have.
+const LISTED_NAMES_MAX: usize = 100;
 
 /// What a CREATE has to do.
 enum CreateTarget {
@@ -131,6 +134,10 @@ impl Service {
         kind: NamedKind,
         names: &[ObjectName],
     ) -> Result<Vec<String>, RequestError> {
+        if let Some(name) = names.get(LISTED_NAMES_MAX) {
+            let message = format!("a list can have at most {LISTED_NAMES_MAX} names");
+            return Err(error_at(name, Error::new(ErrorCode::ArgsInvalid, message)));
+        }
         names.iter().map(|name| Ok(self.sql_require(caller, kind, name)?.name)).collect()
     }
 

@@ -16,6 +16,10 @@ use types::{
 };
 use uuid::Uuid;
 
+/// Limit of the objects that are looked at for one name, the one of exactly this name first: names that
+/// differ in the case of letters only.
+const SAME_NAMES_MAX: u32 = 16;
+
 pub(super) fn object_ref(kind: NamedKind, id: Uuid) -> ObjectRef {
     match kind {
         NamedKind::NetworkRule => ObjectRef::NetworkRule(NetworkRuleId::new(id)),
@@ -96,8 +100,10 @@ impl Service {
         name: &ObjectName,
     ) -> Result<Option<NamedObjectRef>, RequestError> {
         let workspace = caller.workspace;
-        let found =
-            self.db.read(|rows| rows.objects_named(name_space(kind), workspace, &name.text))?;
+        let space = name_space(kind);
+        let found = self
+            .db
+            .read(|rows| rows.objects_named(space, workspace, &name.text, SAME_NAMES_MAX))?;
         let mut visible = Vec::new();
         for (id, stored) in found {
             if self.can_see(caller, object_ref(kind, id))? {
@@ -138,9 +144,9 @@ impl Service {
             return Err(error_at(name, *refused.error));
         }
         let workspace = caller.workspace;
-        let found = self
-            .db
-            .read(|rows| rows.objects_named(NameSpace::Principals, workspace, &name.text))?;
+        let found = self.db.read(|rows| {
+            rows.objects_named(NameSpace::Principals, workspace, &name.text, SAME_NAMES_MAX)
+        })?;
         let missing = || {
             let error = format!("principal {:?} not found", name.text);
             error_at(name, Error::new(ErrorCode::ObjectNotFound, error).hint("check the name"))

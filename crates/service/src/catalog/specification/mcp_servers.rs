@@ -42,7 +42,7 @@ pub struct McpServerEntry {
     pub address: McpServerAddress,
     /// The tools that may be called; all, if absent.
     pub allowed_tools: Option<Vec<String>>,
-    /// Default `review`: calls need an approval.
+    /// Default `confirm`: the caller of the agent is asked about each call.
     pub approval_action: ApprovalAction,
     /// Whether a tool that says that it only reads needs no approval.
     pub trust_annotations: bool,
@@ -208,8 +208,11 @@ impl EntryReader<'_> {
     }
 
     fn approval_action(&self) -> Result<ApprovalAction, RequestError> {
-        let Some(action) = self.field("approval_action") else { return Ok(ApprovalAction::Review) };
-        let invalid = |_| self.invalid("/approval_action", "must be allow, deny or review");
+        let Some(action) = self.field("approval_action") else {
+            return Ok(ApprovalAction::Confirm);
+        };
+        let invalid =
+            |_| self.invalid("/approval_action", "must be allow, confirm, review or deny");
         ApprovalAction::deserialize(action).map_err(invalid)
     }
 }
@@ -229,7 +232,10 @@ mod tests {
         let docs =
             read("{name: docs, url: 'https://docs.example/mcp', integrations: [docs]}").unwrap();
         assert_eq!(docs.integrations(), ["docs"]);
-        assert_eq!((docs.approval_action, docs.trust_annotations), (ApprovalAction::Review, false));
+        assert_eq!(
+            (docs.approval_action, docs.trust_annotations),
+            (ApprovalAction::Confirm, false)
+        );
         assert!(docs.allows("anything"));
         let files = "{name: files, command: files, allowed_tools: [read], approval_action: allow, \
                      trust_annotations: true}";

@@ -5,7 +5,7 @@ use super::subject::ApprovalSubject;
 use super::unstarted::UnstartedOutcome;
 use super::{not_pending_error, requester_revoked_error, subject_changed_error};
 use crate::catalog::agents::read_specification;
-use crate::catalog::mcp_servers::{is_tool_of, mcp_tool_id};
+use crate::catalog::mcp_servers::{mcp_tool_id, server_of};
 use crate::error::{RequestError, invalid_field, missing_privilege};
 use crate::identity::caller::Caller;
 use crate::origins::Requester;
@@ -205,9 +205,11 @@ impl Service {
         };
         if mcp_tool_id(agent.id, &approval.tool_name) == approval.tool_id {
             let servers = read_specification(&agent.specification).await?.mcp_servers;
-            return Ok(is_tool_of(&servers, &approval.tool_name));
+            return Ok(server_of(&servers, &approval.tool_name)
+                .is_some_and(|server| server.approval_action == ApprovalAction::Confirm));
         }
-        Ok(self.embedded_tool(caller.workspace, &agent, approval.tool_id).await?.is_some())
+        let embedded = self.embedded_tool(caller.workspace, &agent, approval.tool_id).await?;
+        Ok(embedded.is_some_and(|(tool, _)| tool.approval_action == ApprovalAction::Confirm))
     }
 
     /// Whether callers of the agent confirm its code: the agent says so, and the workspace does not
