@@ -9,8 +9,8 @@ use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// A client that has nothing but a URL.
 fn stranger() -> Client {
@@ -197,11 +197,12 @@ async fn a_url_expires_after_a_day_and_does_not_say_then_whether_its_file_exists
     let server = ClockedServer::start().await;
     let (kept, gone) =
         (document(&server.owner, "a.csv", "a").await, document(&server.owner, "b.csv", "b").await);
-    server.clock.advance(DAY - SECOND);
+    // It ends at a full hour.
+    server.clock.advance(DAY - HOUR);
     assert_eq!(opened(&url_of(&kept)).await, (200, "a".to_owned()));
     let path = format!("/v1/documents/{}", gone["id"].as_str().unwrap());
     server.owner.delete(&path).await;
-    server.clock.advance(SECOND);
+    server.clock.advance(HOUR);
     let (status, problem) = refused(&url_of(&kept)).await;
     assert_eq!((status, &problem["code"]), (401, &json!("auth.missing")), "{problem}");
     assert!(problem["detail"].as_str().unwrap().starts_with("the URL expired at "), "{problem}");

@@ -30,6 +30,10 @@ pub const FILE_URL_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// places that no one remembers.
 pub const FILE_URL_LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// A URL ends at one of the moments that divide time into this part of the lifetime. So a file has the
+/// same URL in all answers of an hour, and browsers need not load it again.
+const LIFETIME_STEPS: u64 = 24;
+
 const ASSETS: &str = "/v1/assets/";
 const DOCUMENTS: &str = "/v1/documents/";
 const CONTENT: &str = "/content";
@@ -245,7 +249,7 @@ impl Service {
             key: self.file_url_key.clone(),
             base: base.as_ref().map(|base| base.as_str().trim_end_matches('/').into()),
             credential,
-            expires: now.saturating_add((*lifetime).min(FILE_URL_LIFETIME_MAX).as_secs()),
+            expires: end_of_url(now, (*lifetime).min(FILE_URL_LIFETIME_MAX).as_secs()),
         }
     }
 
@@ -352,12 +356,32 @@ fn ended_url_error(message: &str) -> Error {
         .hint("request the record or the document again; each answer has a new URL")
 }
 
+/// The second at which a URL of this second ends: at most its lifetime later.
+fn end_of_url(now: u64, lifetime: u64) -> u64 {
+    let (end, step) = (now.saturating_add(lifetime), (lifetime / LIFETIME_STEPS).max(1));
+    end - end % step
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use chrono::Utc;
     use types::{FileKind, Limits};
     use uuid::Uuid;
+
+    #[test]
+    fn t255_urls_of_an_hour_are_the_same_and_none_lives_longer_than_its_lifetime() {
+        let (day, start) = (24 * 3_600, 1_800_000_000);
+        assert_eq!(start % 3_600, 0);
+        let end = end_of_url(start, day);
+        assert_eq!(end, start + day);
+        assert_eq!(end_of_url(start + 3_599, day), end);
+        assert_eq!(end_of_url(start + 3_600, day), end + 3_600);
+        for lifetime in [1, 23, 60] {
+            let left = end_of_url(start + 7, lifetime) - (start + 7);
+            assert!((1..=lifetime).contains(&left), "{lifetime}: {left}");
+        }
+    }
 
     fn signer() -> FileUrlSigner {
         FileUrlSigner {
