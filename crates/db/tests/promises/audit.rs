@@ -366,7 +366,7 @@ async fn t159_with_its_key_elsewhere_the_data_directory_is_not_enough_to_sign() 
 async fn t169_a_start_that_is_refused_leaves_older_records_as_they_are() {
     let undone = "ALTER TABLE volumes RENAME TO stores; DROP INDEX sessions_of_key; ALTER TABLE sessions DROP COLUMN opened_with; \
                   ALTER TABLE approvals RENAME COLUMN mac TO seal; ALTER TABLE remembered RENAME COLUMN mac TO seal; \
-                  DROP TABLE execution_inputs; DROP TABLE approval_arguments; \
+                  DROP TABLE execution_inputs; DROP TABLE approval_arguments; DROP TABLE skills; \
                   PRAGMA user_version = 13;";
     let World { data, db, .. } = stripped(undone, &[]).await;
     drop(db);

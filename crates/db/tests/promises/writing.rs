@@ -246,7 +246,8 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
         ALTER TABLE approvals RENAME COLUMN mac TO seal;
         ALTER TABLE remembered RENAME COLUMN mac TO seal;
         DROP TABLE execution_inputs;
-        DROP TABLE approval_arguments;";
+        DROP TABLE approval_arguments;
+        DROP TABLE skills;";
     connection.execute_batch(undone).unwrap();
     connection.pragma_update(None, "user_version", 1).unwrap();
     // What an older one does not write beside its records.
@@ -303,6 +304,7 @@ async fn names_in_records_of_an_older_belljar_become_those_of_today() {
             '{\"event\":\"said\"') AS BLOB);
         DROP TABLE execution_inputs;
         DROP TABLE approval_arguments;
+        DROP TABLE skills;
         PRAGMA user_version = 15;";
     let connection = rusqlite::Connection::open(data.path().join("db/belljar.sqlite3")).unwrap();
     connection.execute_batch(older).unwrap();
