@@ -99,7 +99,7 @@ fn t265_large_texts_of_one_piece_are_read_in_one_pass() {
     ] {
         of_piece(piece);
     }
-    let nested = format!("DROP AGENT a {}*/", "/*".repeat(1_000));
+    let nested = format!("DROP AGENT a {}*/", "/* ".repeat(1_000));
     assert!(matches!(one(&nested), StatementKind::Drop { .. }), "comments are not nested");
 }
 
