@@ -249,3 +249,21 @@ async fn a_run_names_the_environment_of_its_code() {
         "cortex"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_review_of_a_tool_in_the_specification_is_not_given_by_the_caller_whom_confirm_asks() {
+    let scene = Scene::play(json!([book("a table"), book("a cab"), say("Booked.")])).await;
+    for (action, decides) in [("review", false), ("confirm", true)] {
+        let tool = stored(json!({"approval_action": action}));
+        let specification = json!({"instructions": "book", "tools": [tool]}).to_string();
+        let agent = json!({"name": action, "specification": specification});
+        let agent = scene.owner().post("/v1/agents", agent).await;
+        let agent = format!("/v1/agents/{}", text(&agent["id"]));
+        let friend = scene.friend(action, &agent).await;
+        let asked = say_to(&friend, &agent, "Book it.").await;
+        let (path, allow) = (format!("{agent}/run"), Some(reply(&asked, "ALLOW")));
+        let (status, answer) = friend.call("POST", &path, allow).await;
+        assert_eq!(status == 200, decides, "{action}: {answer}");
+        assert_eq!(ran(scene.owner()).await, usize::from(decides), "{action}: {answer}");
+    }
+}

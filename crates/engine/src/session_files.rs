@@ -59,8 +59,9 @@ impl SessionFiles {
         self.generation
     }
 
-    /// Copies all files of the session for a command with these secrets. They do not count as files that the code created. They can
-    /// contain what the code of the session knows, which is removed from the record of this code too.
+    /// Copies all files of the session for a command with these secrets. They do not count as files
+    /// that the code created. They can contain what the code of the session knows, which is removed
+    /// from the record of this code too.
     pub(crate) async fn copy_into(
         &mut self,
         engine: &Engine,
